@@ -1,0 +1,394 @@
+"""The events of a run: the one contract for disk, wire and export.
+
+A run's log is a list of records, numbered from 1 without gaps. Each record wraps one event of the
+discriminated union `Event`. New kinds and new fields with defaults are added; what exists is never changed or
+read in another way. Everything else (pages, totals, exports, the next model input) is computed from here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from lab.engine.llm.base import Cost, JSONObject, Reply, Usage
+from lab.engine.verify.base import TestOutcome
+
+SCHEMA_VERSION = 1
+
+
+class Base(BaseModel):
+    # Unknown fields are kept, so that an older reader loses nothing of a newer log.
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class AttemptStarted(Base):
+    """The attempt's fixed facts. `messages` and `tools` are the conversation before the first model call.
+
+    `task`, `harness`, `model`: name, version, digest and configuration of each, keys excluded.
+    `parameters` is everything of the request body but `messages`.
+    """
+
+    kind: Literal["attempt_started"] = "attempt_started"
+    task: JSONObject
+    harness: JSONObject
+    model: JSONObject
+    limits: JSONObject
+    seed: int
+    messages: list[JSONObject]
+    parameters: JSONObject
+    lab_version: str
+
+
+class SandboxStarted(Base):
+    """A sandbox is up. `purpose` says for whom; `isolation` is `bubblewrap`, `docker`, … or `none`."""
+
+    kind: Literal["sandbox_started"] = "sandbox_started"
+    purpose: Literal["agent", "verification"] = "agent"
+    sandbox: str
+    isolation: str
+    identifier: str
+    workspace: str
+    network: bool
+    notes: list[str] = Field(default_factory=list)
+    seconds: float
+
+
+class SandboxLost(Base):
+    kind: Literal["sandbox_lost"] = "sandbox_lost"
+    purpose: Literal["agent", "verification"] = "agent"
+    message: str
+
+
+class ModelCallStarted(Base):
+    """A request is about to be sent. `request` counts the tries within the step, from 1.
+
+    `body_sha256` is the hash of the sent body's canonical JSON; `message_count` the length of the conversation.
+    """
+
+    kind: Literal["model_call_started"] = "model_call_started"
+    step: int
+    request: int
+    body_sha256: str
+    message_count: int
+    max_tokens: int | None = None
+
+
+class ModelCallFinished(Base):
+    """The whole answer. `message` is the assistant message exactly as it joins the conversation."""
+
+    kind: Literal["model_call_finished"] = "model_call_finished"
+    step: int
+    request: int
+    reply: Reply
+    message: JSONObject
+    cost: Cost
+    context_tokens: int
+    context_tokens_estimated: bool = False
+    notes: list[str] = Field(default_factory=list)
+
+
+class ModelCallFailed(Base):
+    """One try failed. `retry_in` is the wait in seconds before the next try, None when there is none.
+
+    `error` is one of: connection, timeout, rate_limit, server, stream_broken, bad_stream, not_json, http_4xx,
+    context_overflow. `usage` stays unknown where the stream died before it came. `partial` is what had arrived,
+    `raw` the beginning of what the server said.
+    """
+
+    kind: Literal["model_call_failed"] = "model_call_failed"
+    step: int
+    request: int
+    error: str
+    message: str
+    status: int | None = None
+    retry_in: float | None = None
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    partial: str = ""
+    raw: str = ""
+    seconds: float
+
+
+class ModelCallInterrupted(Base):
+    """The lab broke off a request (cancel, wall time, a dead worker). Its cost is unknown."""
+
+    kind: Literal["model_call_interrupted"] = "model_call_interrupted"
+    step: int
+    request: int
+    reason: str
+    partial: str = ""
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    seconds: float | None = None
+
+
+class ToolCallStarted(Base):
+    """A tool call is about to be executed. `arguments` is what the executor gets, `raw_arguments` what came.
+
+    `malformed` says why the raw text was not understood, "" when it was. `timeout` in seconds, None: none.
+    """
+
+    kind: Literal["tool_call_started"] = "tool_call_started"
+    step: int
+    index: int
+    call_id: str
+    tool: str
+    executor: str
+    arguments: JSONObject
+    raw_arguments: str
+    malformed: str = ""
+    timeout: float | None = None
+
+
+class StreamFacts(Base):
+    """One stream of a command: true size in bytes, hash of all of it, and the kept text."""
+
+    text: str
+    total_bytes: int
+    sha256: str
+    truncated: bool
+    binary: bool = False
+
+
+class ToolCallFinished(Base):
+    """A tool call ended. `observation` is what the model sees; `stdout` and `stderr` are the whole output.
+
+    `message` is the tool message as it joins the conversation. `exit_code` is None for tools that run no
+    command and for killed commands. `observation_dropped` counts characters cut from what the model sees.
+    """
+
+    kind: Literal["tool_call_finished"] = "tool_call_finished"
+    step: int
+    index: int
+    call_id: str
+    observation: str
+    observation_dropped: int = 0
+    whole: str | None = None
+    message: JSONObject
+    failed: bool = False
+    exit_code: int | None = None
+    timed_out: bool = False
+    out_of_memory: bool = False
+    stdout: StreamFacts | None = None
+    stderr: StreamFacts | None = None
+    seconds: float
+
+
+class ToolCallInterrupted(Base):
+    """The lab broke off a command; its effect is unknown. What it wrote until then is kept."""
+
+    kind: Literal["tool_call_interrupted"] = "tool_call_interrupted"
+    step: int
+    index: int
+    call_id: str
+    reason: str
+    stdout: StreamFacts | None = None
+    stderr: StreamFacts | None = None
+    seconds: float | None = None
+
+
+class FileChange(Base):
+    """One changed path of the workspace. `size` in bytes and `sha256` after the change; None when deleted.
+
+    `added` and `removed` count lines against the snapshot before the call; None for binary files.
+    """
+
+    path: str
+    change: Literal["added", "modified", "deleted", "mode"]
+    size: int | None = None
+    mode: int | None = None
+    sha256: str | None = None
+    link: str | None = None
+    added: int | None = None
+    removed: int | None = None
+
+
+class WorkspaceChanged(Base):
+    """What one tool call changed. `archive` is the SHA-256 of a stored tar of the files after the change."""
+
+    kind: Literal["workspace_changed"] = "workspace_changed"
+    step: int
+    index: int
+    call_id: str
+    changes: list[FileChange]
+    archive: str | None = None
+
+
+class HistoryRewritten(Base):
+    """The conversation was replaced or cut; `messages` is what it is afterwards."""
+
+    kind: Literal["history_rewritten"] = "history_rewritten"
+    step: int
+    reason: str
+    messages: list[JSONObject]
+
+
+class MessageSent(Base):
+    """A person's message, as it joins the conversation."""
+
+    kind: Literal["message_sent"] = "message_sent"
+    person: str
+    message: JSONObject
+
+
+class ControlAsked(Base):
+    """Somebody asked for something. `control`: cancel, pause, resume, limit, message."""
+
+    kind: Literal["control_asked"] = "control_asked"
+    control: str
+    person: str
+    value: JSONObject = Field(default_factory=dict)
+
+
+class LimitChanged(Base):
+    kind: Literal["limit_changed"] = "limit_changed"
+    limit: str
+    before: Any
+    after: Any
+    person: str
+
+
+class LimitReached(Base):
+    """`used` and `allowed` in the limit's unit (steps, tokens, seconds, dollars)."""
+
+    kind: Literal["limit_reached"] = "limit_reached"
+    limit: str
+    used: Decimal
+    allowed: Decimal
+
+
+class Paused(Base):
+    kind: Literal["paused"] = "paused"
+    person: str
+
+
+class Resumed(Base):
+    kind: Literal["resumed"] = "resumed"
+    person: str
+
+
+class PatchCaptured(Base):
+    """The agent has ended and its patch is kept. `patch` is a git diff against the snapshot, "" when empty.
+
+    Work the agent committed is part of it. `files` holds path, change, added, removed for each file.
+    """
+
+    kind: Literal["patch_captured"] = "patch_captured"
+    exit_reason: str
+    native_reason: str = ""
+    detail: str = ""
+    patch: str
+    files: list[FileChange] = Field(default_factory=list)
+    commits: int = 0
+    final_message: str = ""
+
+
+class VerificationStarted(Base):
+    kind: Literal["verification_started"] = "verification_started"
+    rule: str
+    fail_to_pass: int
+    pass_to_pass: int
+
+
+class VerificationFinished(Base):
+    """One grading. `log` is the test command's whole output; `detail` says why when there is no verdict."""
+
+    kind: Literal["verification_finished"] = "verification_finished"
+    rule: str
+    outcome: str
+    tests: list[TestOutcome] = Field(default_factory=list)
+    detail: str = ""
+    exit_code: int | None = None
+    log: str = ""
+    seconds: float
+
+
+class AttemptEnded(Base):
+    """Why the attempt ended and what it used. `error` is text for people, "" when nothing broke."""
+
+    kind: Literal["attempt_ended"] = "attempt_ended"
+    exit_reason: str
+    native_reason: str = ""
+    error: str = ""
+    retryable: bool = False
+    steps: int
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    wall_seconds: float
+    agent_seconds: float | None = None
+    measured_by: str = ""
+
+
+class RunEnded(Base):
+    """The run will not go on by itself. `verdict` is the outcome, None when it was not graded."""
+
+    kind: Literal["run_ended"] = "run_ended"
+    exit_reason: str
+    verdict: str | None = None
+
+
+Event = Annotated[
+    AttemptStarted
+    | SandboxStarted
+    | SandboxLost
+    | ModelCallStarted
+    | ModelCallFinished
+    | ModelCallFailed
+    | ModelCallInterrupted
+    | ToolCallStarted
+    | ToolCallFinished
+    | ToolCallInterrupted
+    | WorkspaceChanged
+    | HistoryRewritten
+    | MessageSent
+    | ControlAsked
+    | LimitChanged
+    | LimitReached
+    | Paused
+    | Resumed
+    | PatchCaptured
+    | VerificationStarted
+    | VerificationFinished
+    | AttemptEnded
+    | RunEnded,
+    Field(discriminator="kind"),
+]
+
+EVENT_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+class Record(BaseModel):
+    """One line of a run's log: its number, the attempt it belongs to, when it happened, and the event."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: int
+    attempt: int
+    at: dt.datetime
+    schema_version: int = SCHEMA_VERSION
+    event: Event
+
+    def to_line(self) -> str:
+        """The record as one line of JSON: the envelope's fields beside the event's."""
+        envelope = {
+            "seq": self.seq,
+            "attempt": self.attempt,
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "schema_version": self.schema_version,
+        }
+        return json.dumps(envelope | self.event.model_dump(mode="json"), ensure_ascii=False)
+
+
+def read_record(fields: dict[str, Any]) -> Record:
+    """A record from one decoded line of `Record.to_line`.
+
+    Raises:
+        pydantic.ValidationError: an unknown kind or a field of the wrong shape.
+    """
+    envelope = {name: fields[name] for name in ("seq", "attempt", "at", "schema_version")}
+    body = {name: value for name, value in fields.items() if name not in envelope}
+    return Record(**envelope, event=EVENT_ADAPTER.validate_python(body))

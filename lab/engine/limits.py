@@ -1,0 +1,103 @@
+"""Limits of an attempt: what they are, how they are read from people, how two of them combine."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from lab.engine.errors import InvalidValueError
+from lab.engine.llm.base import canonical_sha256
+
+LimitName = Literal[
+    "max_steps",
+    "max_context_tokens",
+    "max_tokens_per_turn",
+    "max_total_time_sec",
+    "max_tokens_total",
+    "max_cost_usd",
+    "max_format_errors",
+]
+
+UNITS: dict[str, str] = {
+    "max_steps": "steps",
+    "max_context_tokens": "tokens",
+    "max_tokens_per_turn": "tokens",
+    "max_total_time_sec": "seconds",
+    "max_tokens_total": "tokens",
+    "max_cost_usd": "dollars",
+    "max_format_errors": "replies",
+}
+
+
+class Limits(BaseModel):
+    """Effective limits of an attempt. None is "no limit", chosen on purpose.
+
+    Steps, tokens and wall time (seconds) hold per attempt; `max_cost_usd` counts over all attempts of a run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_steps: int | None = 100
+    max_context_tokens: int | None = 65_536
+    max_tokens_per_turn: int | None = 8_192
+    max_total_time_sec: float | None = 10_800.0
+    max_tokens_total: int | None = None
+    max_cost_usd: Decimal | None = None
+    max_format_errors: int | None = None
+
+    @property
+    def digest(self) -> str:
+        return canonical_sha256(self.model_dump(mode="json"))
+
+    def tightened(self, asked: dict[str, Any], *, context_window: int | None = None) -> Limits:
+        """These limits with `asked` ones put over them, never wider than the harness's own.
+
+        A name missing from `asked` keeps the harness's limit. "No limit" (None) asked where the harness has
+        one keeps the harness's: an experiment tightens and never widens. The context is the smaller of
+        harness and model.
+        """
+        values = self.model_dump()
+        for name, wanted in asked.items():
+            values[name] = _smaller(values[name], wanted)
+        values["max_context_tokens"] = _smaller(values["max_context_tokens"], context_window)
+        return Limits(**values)
+
+
+def _smaller(left: Any, right: Any) -> Any:
+    if left is None:
+        return right
+    return left if right is None else min(left, right)
+
+
+_SPACE = re.compile(r"[\s_,']+")
+
+
+def parse_limit(name: str, text: str) -> int | float | Decimal:
+    """A limit as a person wrote it, as a positive number.
+
+    Raises:
+        InvalidValueError: no number, not positive, or a fraction where whole numbers are counted; names the
+            field, the value and what to write instead.
+    """
+    unit = UNITS[name]
+    plain = _SPACE.sub("", text)
+    try:
+        number = Decimal(plain)
+    except InvalidOperation:
+        digits = re.sub(r"[^0-9.]", "", plain)
+        hint = f"; write {digits}" if re.fullmatch(r"\d+(\.\d+)?", digits) else "; write a number such as 5"
+        raise InvalidValueError(name, text, f"is not a number of {unit}{hint}") from None
+    if not number.is_finite() or number <= 0:
+        raise InvalidValueError(
+            name, text, f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”"
+        )
+    if name == "max_cost_usd":
+        return number
+    if name == "max_total_time_sec":
+        return float(number)
+    if number != number.to_integral_value():
+        raise InvalidValueError(name, text, f"is not a whole number of {unit}; write {int(number) or 1}")
+    return int(number)

@@ -1,0 +1,147 @@
+"""What a model call asks and what it answers, in one normal form for every server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+JSONObject = dict[str, Any]
+
+CountSource = Literal["provider", "estimated", "absent"]
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolCall(Frozen):
+    """One call as the server sent it. `arguments` is the raw text, whatever it is.
+
+    `synthesised_id` marks an id the server left out and the client made.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    synthesised_id: bool = False
+
+
+class Usage(Frozen):
+    """Tokens of one call. None is unknown and never 0.
+
+    `input_total` = uncached + cache_read + cache_write; `output_total` contains `reasoning`.
+    `raw` is the usage object as it came. `notes` names what did not add up; nothing is clamped.
+    """
+
+    input_total: int | None = None
+    input_uncached: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    output_total: int | None = None
+    reasoning: int | None = None
+    source: CountSource = "absent"
+    raw: JSONObject | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int | None:
+        if self.input_total is None or self.output_total is None:
+            return None
+        return self.input_total + self.output_total
+
+
+class Cost(Frozen):
+    """Money for one call, in US dollars, with everything needed to check it later.
+
+    `amount` None is unknown, never 0. `basis` is one of: table, card, gpu_hours, reference, scripted, unknown.
+    `unit_prices` holds dollars per million tokens by part; `matched` the price table's own id and version.
+    """
+
+    amount: Decimal | None = None
+    basis: Literal["table", "card", "gpu_hours", "reference", "scripted", "unknown"] = "unknown"
+    unit_prices: dict[str, Decimal] = Field(default_factory=dict)
+    matched: str = ""
+    note: str = ""
+
+
+class Reply(Frozen):
+    """One finished answer of a model, raw and whole.
+
+    `reasoning_field` is the name of the field the reasoning came in (`reasoning_content`, `reasoning`), or "".
+    Times are seconds from sending the request; `first_token_seconds` is None for an empty answer.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    reasoning_field: str = ""
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = ""
+    model: str = ""
+    response_id: str = ""
+    usage: Usage = Usage()
+    first_token_seconds: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def cut_by_length(self) -> bool:
+        return self.finish_reason in {"length", "max_tokens", "max_new_tokens"}
+
+
+class Price(Frozen):
+    """How calls of a model are priced.
+
+    basis `table` looks provider and model up in genai-prices at the call's time; `scripted` costs nothing;
+    `unknown` stays unknown.
+    """
+
+    basis: Literal["table", "scripted", "unknown"] = "table"
+    provider: str = ""
+    model: str = ""
+
+
+class ModelConfig(Frozen):
+    """A model at an endpoint. The key itself is never part of it: it is handed to the client apart.
+
+    `sampling` and `extra_body` are merged into every request; `max_tokens_per_turn` caps a turn (None: the
+    harness's). `context_window` in tokens, None when unknown. Time-outs in seconds.
+    """
+
+    name: str
+    model_id: str
+    base_url: str
+    scripted: bool = False
+    sampling: JSONObject = Field(default_factory=dict)
+    extra_body: JSONObject = Field(default_factory=dict)
+    headers: dict[str, str] = Field(default_factory=dict)
+    max_tokens_per_turn: int | None = None
+    context_window: int | None = None
+    connect_timeout: float = 10.0
+    read_timeout: float = 600.0
+    price: Price = Price()
+
+
+class ChatRequest(Frozen):
+    """The body of one request, complete as sent (`stream` and `stream_options` included)."""
+
+    body: JSONObject
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON: UTF-8, sorted keys, no spaces."""
+        return canonical_sha256(self.body)
+
+
+def canonical_json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
+    """UTF-8 JSON with sorted keys and no spaces; lone surrogates become U+FFFD first."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "replace")
+
+
+def canonical_sha256(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()

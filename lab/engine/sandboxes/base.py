@@ -1,0 +1,174 @@
+"""The contract between the engine and the place where an agent's commands run.
+
+A provider gives five primitives: start, exec, read, write, stop. Tools are built on them alone, so nothing
+needs to be installed inside a sandbox but a POSIX shell and coreutils. Two kinds of bad news stay apart: a
+command that failed is an `ExecResult`; a sandbox that broke is a `SandboxLostError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from lab.engine.stop import StopSignal
+
+OUTPUT_HEAD_BYTES = 1_000_000
+OUTPUT_TAIL_BYTES = 64_000
+READ_LIMIT_BYTES = 50_000_000
+
+
+class Output(NamedTuple):
+    """What one stream of a command wrote, in bounded memory.
+
+    `head` holds the first bytes up to the limit, `tail` the last bytes of what did not fit (empty when
+    nothing was dropped), `total` the true size in bytes. `sha256` covers all bytes, dropped ones included.
+    """
+
+    head: bytes
+    tail: bytes
+    total: int
+    sha256: str
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > len(self.head)
+
+    def text(self) -> str:
+        """The kept bytes as UTF-8 with replacement; a marked gap stands where bytes were dropped."""
+        head = self.head.decode("utf-8", "replace")
+        if not self.truncated:
+            return head
+        dropped = self.total - len(self.head) - len(self.tail)
+        tail = self.tail.decode("utf-8", "replace")
+        mark = f"\n[{dropped} bytes of output were dropped here]\n" if dropped > 0 else ""
+        return head + mark + tail
+
+
+class ExecResult(NamedTuple):
+    """How a command ended. `exit_code` is None when it was killed by time-out or interruption."""
+
+    exit_code: int | None
+    stdout: Output
+    stderr: Output
+    timed_out: bool
+    interrupted: bool
+    out_of_memory: bool
+    seconds: float
+
+
+class ResourceUsage(NamedTuple):
+    """What a sandbox used from start to stop. None where this machine cannot measure it; `source` says how."""
+
+    peak_memory_bytes: int | None
+    cpu_seconds: float | None
+    wall_seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """Limits for the whole tree of processes; best effort where cgroups are not writable. None: no limit."""
+
+    memory_bytes: int | None = 2 * 1024**3
+    processes: int | None = 512
+    cpu_cores: float | None = None
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """What a sandbox is started from.
+
+    `workspace` is the path the agent sees as its working directory. `environment` is the whole environment:
+    nothing is inherited from the lab. `read_only_paths` are host folders made readable inside at the same
+    path (interpreters, the practice environment). `path_prefix` stands first on PATH, in login shells too.
+    `label` names run and attempt, for finding orphans.
+    """
+
+    label: str
+    scratch: Path
+    workspace: str = "/workspace"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    read_only_paths: Sequence[Path] = ()
+    path_prefix: Sequence[str] = ()
+    limits: SandboxLimits = SandboxLimits()
+
+
+class SandboxFacts(NamedTuple):
+    """What is said of a running sandbox in the log and on the page."""
+
+    kind: str
+    isolation: str
+    identifier: str
+    workspace: str
+    network: bool
+    notes: tuple[str, ...] = ()
+
+
+class Sandbox(Protocol):
+    """A running sandbox. Safe to use from one thread; `stop` may be called from any, any number of times."""
+
+    facts: SandboxFacts
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        output_limit: int = OUTPUT_HEAD_BYTES,
+        stop: StopSignal | None = None,
+    ) -> ExecResult:
+        """Run a command to its end and return what it wrote.
+
+        `timeout` is in seconds; when it passes, or when `stop` is set, the command and everything it started
+        is killed within 2 seconds, daemonised children included, and what was written so far is returned.
+        `environment` is added to the sandbox's own. `output_limit` bounds the kept head of each stream.
+
+        Raises:
+            SandboxLostError: the sandbox is gone or does not answer. Never raised for a failing command.
+        """
+
+    def read(self, path: str, *, limit: int = READ_LIMIT_BYTES) -> bytes:
+        """The content of a file. A relative path starts at the workspace; links are followed inside the sandbox.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError, PermissionError, NotADirectoryError: as for a local file.
+            ValueError: the file is larger than `limit` bytes, or no regular file.
+            SandboxLostError: the sandbox is gone.
+        """
+
+    def write(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        """Create or overwrite a file, with its parent folders. `mode` such as 0o755; None keeps or uses 0o644.
+
+        Raises: as `read`, and OSError for a full disk.
+        """
+
+    def usage(self) -> ResourceUsage:
+        """What was used so far. Cheap; callable after `stop` too."""
+
+    def stop(self) -> ResourceUsage:
+        """Kill everything, remove everything, return what was used. Repeating it does nothing more."""
+
+
+class SandboxProvider(Protocol):
+    """Starts sandboxes of one kind."""
+
+    kind: str
+
+    def available(self) -> str | None:
+        """None when this machine can run such sandboxes, else a sentence that says what is missing and the way out."""
+
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        """Start an empty sandbox whose workspace exists and is empty.
+
+        Raises:
+            SandboxLostError: it could not be started; the text says why and what to do.
+        """
+
+    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
+        """Remove sandboxes under `scratch_root` whose label is not in `alive`; return the labels removed."""
