@@ -1,0 +1,148 @@
+"""What every test may use: a folder for data, `requires(…)`, and the rules of skipping and of long tests.
+
+A skip says why in one of two ways. `missing: …` is something this machine lacks and could have; with
+LAB_TEST_REQUIRE_ALL=1, as in CI, it is a failure. `absent data: …` is data that only some people own. Any
+other skip is a failure in CI too. Nothing here needs Django, so that the engine's tests run without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+REQUIRE_ALL = os.environ.get("LAB_TEST_REQUIRE_ALL") == "1"
+MISSING = "missing: "
+ABSENT_DATA = "absent data: "
+
+
+def _bubblewrap() -> str | None:
+    from lab.engine.sandboxes.bubblewrap import BubblewrapProvider
+
+    return BubblewrapProvider().available()
+
+
+def _chromium() -> str | None:
+    return None if find_chromium() else "chromium is not installed (apt-get install chromium)"
+
+
+def _command(name: str) -> Callable[[], str | None]:
+    def look() -> str | None:
+        return None if shutil.which(name) else f"{name} is not installed (apt-get install {name})"
+
+    return look
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "only root can do this (mount, change user)"
+
+
+# What a test may ask for by `@pytest.mark.requires("…")`: each look-up gives None, or what is missing.
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "bubblewrap": _bubblewrap,
+    "chromium": _chromium,
+    "git": _command("git"),
+    "make": _command("make"),
+    "root": _root,
+}
+_found: dict[str, str | None] = {}
+
+
+def find_chromium() -> str | None:
+    """The path of Debian's Chromium or of a Chrome, None where there is none."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    return None
+
+
+def whats_missing(need: str) -> str | None:
+    """None when this machine has what `need` names, else a sentence. Looked up once a process.
+
+    Raises:
+        KeyError: `need` is not in NEEDS.
+    """
+    if need not in _found:
+        _found[need] = NEEDS[need]()
+    return _found[need]
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked long as well")
+    if pluginmanager.is_blocked("django"):
+        # Under `-p no:django` nobody else declares the option that pyproject.toml gives.
+        parser.addoption("--ds", help="unused without pytest-django")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "requires(name, …): skipped as missing where this machine lacks it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("requires"):
+        for need in marker.args:
+            if reason := whats_missing(need):
+                pytest.skip(f"{MISSING}{reason}")
+
+
+def _reason_not_allowed(report: pytest.TestReport | pytest.CollectReport) -> str | None:
+    """Why a skip must count as a failure here, None when it may stand."""
+    if not REQUIRE_ALL or not report.skipped or hasattr(report, "wasxfail"):
+        return None
+    longrepr = report.longrepr
+    reason = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if reason.startswith(ABSENT_DATA):
+        return None
+    return f"{reason}\nLAB_TEST_REQUIRE_ALL=1 allows no skip but '{ABSENT_DATA}…'"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if reason := _reason_not_allowed(report):
+        report.outcome, report.longrepr = "failed", reason
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if reason := _reason_not_allowed(report):
+        report.outcome, report.longrepr = "failed", reason
+    return report
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder for everything one lab writes, removed afterwards even where a test changed modes."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium; skips as missing without one."""
+    path = find_chromium()
+    if path is None:
+        pytest.skip(f"{MISSING}{_chromium()}")
+    return path

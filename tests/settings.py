@@ -1,0 +1,23 @@
+"""The lab's settings as the suite uses them: a data folder of their own and nothing of the developer's.
+
+pytest-django reads the settings before any conftest, so the environment is prepared here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+for name in [name for name in os.environ if name.startswith("LAB_") and not name.startswith("LAB_TEST_")]:
+    del os.environ[name]
+os.environ.pop("DATABASE_URL", None)
+
+_data_folder = tempfile.mkdtemp(prefix="lab-tests-")
+atexit.register(shutil.rmtree, _data_folder, ignore_errors=True)
+os.environ["LAB_DATA_DIR"] = _data_folder
+# Processes that a test starts are the lab itself and must read the lab's own settings.
+os.environ["DJANGO_SETTINGS_MODULE"] = "lab.settings"
+
+from lab.settings import *  # noqa: E402, F403
