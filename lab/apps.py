@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class LabConfig(AppConfig):
+    name = "lab"
+    verbose_name = "Trajectory Lab"
+    default_auto_field = "django.db.models.BigAutoField"

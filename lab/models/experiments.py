@@ -1,0 +1,139 @@
+"""Experiments, arms, runs and attempts."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class Experiment(models.Model):
+    """Arms × tasks × seeds under budgets. Every launch makes one."""
+
+    class Kind(models.TextChoices):
+        LAUNCHED = "launched", "launched"
+        IMPORTED = "imported", "imported"
+        DEMO = "demo", "demo"
+
+    class State(models.TextChoices):
+        ACTIVE = "active", "active"
+        PAUSED = "paused", "paused"
+        CANCELLED = "cancelled", "cancelled"
+        ENDED = "ended", "ended"
+
+    name = models.CharField(max_length=200, blank=True, default="")
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.LAUNCHED)
+    state = models.CharField(max_length=16, choices=State, default=State.ACTIVE)
+    task_set = models.ForeignKey(
+        "lab.TaskSet", null=True, blank=True, on_delete=models.PROTECT, related_name="experiments"
+    )
+    launched_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    budgets = models.JSONField(default=dict, blank=True)
+    concurrency = models.PositiveIntegerField(null=True, blank=True)
+    # A form sent twice (double click, replay) carries the same key and launches once.
+    idempotency_key = models.CharField(max_length=64, unique=True, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "lab_experiment"
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"experiment {self.pk}"
+
+
+class Arm(models.Model):
+    """Harness version × model × effective limits."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="arms")
+    harness_version = models.ForeignKey("lab.HarnessVersion", on_delete=models.PROTECT, related_name="arms")
+    model = models.ForeignKey("lab.Model", on_delete=models.PROTECT, related_name="arms")
+    limits = models.JSONField()
+    limits_digest = models.CharField(max_length=64)
+    letter = models.CharField(max_length=2)
+
+    class Meta:
+        db_table = "lab_arm"
+        ordering = ["letter"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["experiment", "harness_version", "model", "limits_digest"], name="arm_unique"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.harness_version} × {self.model}"
+
+
+class Run(models.Model):
+    """One (arm, task, seed).
+
+    What it did is in its events; the columns here are for finding and claiming it.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "queued"
+        PREPARING = "preparing", "preparing"
+        RUNNING = "running", "running"
+        PAUSED = "paused", "paused"
+        VERIFYING = "verifying", "verifying"
+        ENDED = "ended", "ended"
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    arm = models.ForeignKey(Arm, on_delete=models.PROTECT, related_name="runs")
+    task = models.ForeignKey("lab.Task", on_delete=models.PROTECT, related_name="runs")
+    seed = models.PositiveIntegerField()
+    status = models.CharField(max_length=16, choices=Status, default=Status.QUEUED)
+    position = models.PositiveIntegerField(default=0)
+    last_seq = models.PositiveIntegerField(default=0)
+    exit_reason = models.CharField(max_length=32, blank=True, default="")
+    sandbox_kind = models.CharField(max_length=32, blank=True, default="")
+    cancel_asked = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    parent_run = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="forks"
+    )
+    parent_seq = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        db_table = "lab_run"
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["experiment", "arm", "task", "seed"], name="run_unique"),
+            models.CheckConstraint(condition=Q(seed__gte=1), name="run_seed_from_one"),
+        ]
+        indexes = [models.Index(fields=["status", "position"], name="run_queue")]
+
+    def __str__(self) -> str:
+        return f"run {self.pk}"
+
+
+class Attempt(models.Model):
+    """One try at a run. Whoever holds the newest `lease_token` may write; nobody else."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    n = models.PositiveIntegerField()
+    lease_token = models.PositiveBigIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=200, blank=True, default="")
+    sandbox = models.JSONField(default=dict, blank=True)
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    exit_reason = models.CharField(max_length=32, blank=True, default="")
+    native_reason = models.CharField(max_length=200, blank=True, default="")
+    peak_memory_bytes = models.BigIntegerField(null=True, blank=True)
+    cpu_seconds = models.FloatField(null=True, blank=True)
+    wall_seconds = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        db_table = "lab_attempt"
+        ordering = ["n"]
+        constraints = [models.UniqueConstraint(fields=["run", "n"], name="attempt_unique")]
+
+    def __str__(self) -> str:
+        return f"attempt {self.n} of run {self.run_id}"
