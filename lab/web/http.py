@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from lab.models import Role, Run
+from lab.services import access
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+Rest = ParamSpec("Rest")
+View = Callable[Concatenate[HttpRequest, Rest], HttpResponseBase]
 
 
 class ContentSecurityPolicyMiddleware:
@@ -25,6 +34,42 @@ class ContentSecurityPolicyMiddleware:
         return response
 
 
+def signed_in(request: HttpRequest) -> User:
+    """The person who asks. Pages are behind the sign-in middleware, so there is one."""
+    if isinstance(request.user, AnonymousUser):
+        raise PermissionDenied("Sign in first.")
+    return request.user
+
+
+def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
+    """Let a view be used by people of this role or a higher one; everybody else gets 403 and who may."""
+
+    def decorate(view: View[Rest]) -> View[Rest]:
+        @wraps(view)
+        def checked(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
+            held = access.role_of(signed_in(request))
+            if held is None or not held.includes(role):
+                raise PermissionDenied(f"This needs the role {role.label}; yours is {held.label if held else 'none'}.")
+            return view(request, *args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """Values every page needs."""
-    return {}
+    """What the frame of every page shows: person, role, theme, keys, and how many runs are going on."""
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {"person": None, "theme": "", "single_keys": True, "running_count": 0}
+    membership = getattr(user, "membership", None)
+    role = access.role_of(user)
+    return {
+        "person": user,
+        "role": role,
+        "is_operator": role is not None and role.includes(Role.OPERATOR),
+        "is_admin": role is Role.ADMIN,
+        "theme": membership.theme if membership else "",
+        "single_keys": membership.single_keys if membership else True,
+        "running_count": Run.objects.exclude(status__in=[Run.Status.QUEUED, Run.Status.ENDED]).count(),
+    }
