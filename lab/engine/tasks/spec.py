@@ -22,8 +22,8 @@ class Environment(Frozen):
     name: str = "practice"
     variables: dict[str, str] = Field(default_factory=dict)
     network: bool = False
-    agent_timeout_sec: float = 3600.0
-    verifier_timeout_sec: float = 600.0
+    agent_timeout_sec: float = Field(default=3600.0, gt=0)
+    verifier_timeout_sec: float = Field(default=600.0, gt=0)
 
 
 class Verification(Frozen):
@@ -65,4 +65,26 @@ class TaskSpec(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over everything that decides what the task is; where it lies on disk and plans do not."""
-        return canonical_sha256(self.model_dump(mode="json", exclude={"repository", "plans", "difficulty", "trait"}))
+        return canonical_sha256(
+            self.model_dump(mode="json", exclude={"repository", "plans", "difficulty", "trait"})
+        )
+
+
+class TaskSetSpec(Frozen):
+    """A versioned list of tasks, in the order in which they are shown."""
+
+    name: str
+    version: str
+    title: str = ""
+    tasks: tuple[TaskSpec, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over name, version and the digests of the tasks in their order."""
+        return canonical_sha256(
+            {
+                "name": self.name,
+                "version": self.version,
+                "tasks": [{"id": task.id, "digest": task.digest} for task in self.tasks],
+            }
+        )

@@ -1,0 +1,202 @@
+"""Reads task folders and task sets.
+
+A task folder holds `task.toml`, `issue.md` (the statement), `repository/` (the snapshot), `tests/` (the
+hidden tests, at their paths inside the repository), `gold.patch` and, optionally, `plans.yaml`. A set folder
+holds `set.toml` and one such folder a task.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from lab.engine.errors import InvalidValueError
+from lab.engine.tasks.plans import Plans
+from lab.engine.tasks.snapshot import digest_of, pack_repository, repository_files, snapshot_files
+from lab.engine.tasks.spec import Environment, Frozen, TaskSetSpec, TaskSpec, TestRunner, Verification
+
+__all__ = ["load_task", "load_task_set", "pack_repository", "practice_folder", "repository_files"]
+
+_Text = Annotated[str, Field(min_length=1)]
+_Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+_T = TypeVar("_T")
+
+
+class _VerificationTable(Frozen):
+    rule: _Text = "swe-bench"
+    runner: TestRunner = "pytest"
+    command: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    fail_to_pass: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    pass_to_pass: tuple[_Text, ...] = ()
+
+
+class _TaskFile(Frozen):
+    id: _Identifier
+    title: _Text
+    difficulty: str = ""
+    trait: str = ""
+    environment: Environment = Environment()
+    verification: _VerificationTable
+
+
+class _SetFile(Frozen):
+    name: _Identifier
+    version: _Text
+    title: str = ""
+    tasks: Annotated[tuple[_Identifier, ...], Field(min_length=1)]
+
+
+def practice_folder() -> Path:
+    """The folder of the task set "practice", which comes with the lab."""
+    return Path(__file__).parent / "practice"
+
+
+def load_task(folder: Path) -> TaskSpec:
+    """The task in `folder`.
+
+    A missing `repository/` is no error here, so that the task can still be listed; running it raises.
+
+    Raises:
+        InvalidValueError: a file is missing or does not fit; the text names file, field, value and way out.
+    """
+    file = folder / "task.toml"
+    described = _validate(TypeAdapter(_TaskFile), _toml(file), file)
+    table = described.verification
+    both = sorted(set(table.fail_to_pass) & set(table.pass_to_pass))
+    if both:
+        raise InvalidValueError(
+            f"{file}: verification.pass_to_pass", both[0], "is in fail_to_pass too; keep it in one of the two"
+        )
+    repository = folder / "repository"
+    return TaskSpec(
+        id=described.id,
+        title=described.title,
+        statement=_required_text(folder / "issue.md", "the task's statement"),
+        repository=repository,
+        difficulty=described.difficulty,
+        trait=described.trait,
+        environment=described.environment,
+        verification=Verification(
+            rule=table.rule,
+            runner=table.runner,
+            command=table.command,
+            test_files=_hidden_tests(folder / "tests"),
+            fail_to_pass=table.fail_to_pass,
+            pass_to_pass=table.pass_to_pass,
+        ),
+        gold_patch=_required_text(folder / "gold.patch", "the patch that resolves the task"),
+        plans=_plans(folder / "plans.yaml"),
+        repository_digest=digest_of(snapshot_files(repository)) if repository.is_dir() else "",
+    )
+
+
+def load_task_set(folder: Path) -> TaskSetSpec:
+    """The task set in `folder`, its tasks in the order `set.toml` lists their folders.
+
+    Raises:
+        InvalidValueError: as `load_task`, or two tasks share an id.
+    """
+    file = folder / "set.toml"
+    described = _validate(TypeAdapter(_SetFile), _toml(file), file)
+    tasks: dict[str, TaskSpec] = {}
+    for index, name in enumerate(described.tasks):
+        if not (folder / name).is_dir():
+            raise InvalidValueError(
+                f"{file}: tasks[{index}]",
+                name,
+                f"has no folder below {folder}; add it or take it off the list",
+            )
+        task = load_task(folder / name)
+        if task.id in tasks:
+            raise InvalidValueError(
+                f"{file}: tasks[{index}]", name, f"has the id {task.id!r} of an earlier task; give it its own"
+            )
+        tasks[task.id] = task
+    return TaskSetSpec(
+        name=described.name, version=described.version, title=described.title, tasks=tuple(tasks.values())
+    )
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(
+            f"{file}: byte {error.start}",
+            error.object[error.start : error.end],
+            "is no UTF-8; save the file as UTF-8",
+        ) from error
+    except OSError as error:
+        raise InvalidValueError(
+            "file", str(file), f"cannot be read ({error.strerror}); add it or mend its permissions"
+        ) from error
+
+
+def _required_text(file: Path, what: str) -> str:
+    text = _read_text(file)
+    if not text.strip():
+        raise InvalidValueError(f"{file}: content", text, f"is empty; write {what} into it")
+    return text
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    text = _read_text(file)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValueError("file", str(file), f"is no valid TOML: {error}; mend that line") from error
+
+
+def _hidden_tests(folder: Path) -> dict[str, str]:
+    if not folder.is_dir():
+        raise InvalidValueError("folder", str(folder), "is missing; put the hidden tests there")
+    files = [folder / file.path for file in snapshot_files(folder)]
+    if not files:
+        raise InvalidValueError("folder", str(folder), "holds no file; put the hidden tests there")
+    return {file.relative_to(folder).as_posix(): _read_text(file) for file in files}
+
+
+def _plans(file: Path) -> dict[str, list[dict[str, Any]]]:
+    if not file.exists():
+        return {}
+    text = _read_text(file)
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidValueError("file", str(file), f"is no valid YAML: {error}; mend that place") from error
+    _validate(TypeAdapter(Plans), raw, file)
+    plans: dict[str, list[dict[str, Any]]] = raw
+    return plans
+
+
+def _validate(shape: TypeAdapter[_T], raw: object, file: Path) -> _T:
+    try:
+        return shape.validate_python(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        # A missing key's input is the whole table around it: too much to show.
+        value = None if first["type"] == "missing" else first["input"]
+        raise InvalidValueError(f"{file}: {_field(first)}", value, _way_out(first)) from error
+
+
+def _field(error: ErrorDetails) -> str:
+    path = ""
+    for part in error["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.lstrip(".") or "content"
+
+
+def _way_out(error: ErrorDetails) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return "belongs to a key that is not known here; remove the key or mend its spelling"
+        case "missing":
+            return "is given, but the key is required; add it"
+        case _:
+            message = error["msg"].removeprefix("Value error, ")
+            return f"does not fit: {message[:1].lower()}{message[1:]}"
