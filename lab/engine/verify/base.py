@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+
+from lab.engine.sandboxes.base import ResourceUsage
 
 
 class Outcome(StrEnum):
@@ -44,3 +47,47 @@ class TestOutcome(BaseModel):
     status: TestStatus
     assertion: str = ""
     log: str = ""
+
+
+class Judgement(NamedTuple):
+    """What a rule says: one outcome, one status per test, and why, where it is not plain from the tests."""
+
+    outcome: Outcome
+    tests: tuple[TestOutcome, ...]
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """One grading of a patch, as `verify` returns it and as the event `verification_finished` holds it.
+
+    `detail` says why where the tests alone do not. `log` is the test command's whole output, `exit_code` its
+    own, None when it was killed or never ran. `usage` is what the fresh sandbox used, None when none started.
+    """
+
+    rule: str
+    outcome: Outcome
+    tests: tuple[TestOutcome, ...]
+    detail: str
+    exit_code: int | None
+    log: str
+    seconds: float
+    usage: ResourceUsage | None = None
+
+
+@dataclass(frozen=True)
+class TaskCheckResult:
+    """Whether a task can be graded at all.
+
+    Without a patch every F2P test must fail and every P2P test pass; with the gold patch every test must pass.
+    `problems` says what does not hold, test by test.
+    """
+
+    task_id: str
+    problems: tuple[str, ...]
+    without_patch: VerificationResult
+    with_gold: VerificationResult
+
+    @property
+    def valid(self) -> bool:
+        return not self.problems
