@@ -42,6 +42,7 @@ class Usage(Frozen):
     input_uncached: int | None = None
     cache_read: int | None = None
     cache_write: int | None = None
+    cache_write_1h: int | None = None
     output_total: int | None = None
     reasoning: int | None = None
     source: CountSource = "absent"
@@ -137,10 +138,39 @@ class ChatRequest(Frozen):
         return canonical_sha256(self.body)
 
 
-def canonical_json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """UTF-8 JSON with sorted keys and no spaces; lone surrogates become U+FFFD first."""
+def canonical_json(value: Mapping[str, Any] | Sequence[Any], *, strict: bool = False) -> bytes:
+    """UTF-8 JSON with sorted keys and no spaces; lone surrogates become U+FFFD first.
+
+    Raises:
+        UnicodeEncodeError: the value holds lone surrogates and `strict` is set.
+    """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "replace")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        if strict:
+            raise
+        return without_surrogates(text).encode()
+
+
+def without_surrogates(text: str) -> str:
+    """The text with surrogate pairs joined and every lone surrogate replaced by U+FFFD, so that it encodes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_json(value: Any) -> Any:
+    """The same structure with `without_surrogates` on every string, keys of objects included."""
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, dict):
+        return {without_surrogates(str(key)): clean_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_json(item) for item in value]
+    return value
 
 
 def canonical_sha256(value: Mapping[str, Any] | Sequence[Any]) -> str:

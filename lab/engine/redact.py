@@ -1,0 +1,130 @@
+"""Keeps secrets out of what is stored and sent on.
+
+Two different things, kept apart. *Known* secrets (endpoint keys, the lab's own) are replaced as text enters the
+lab from a sandbox or a server, before anything is stored or joins a conversation: `Redactor` and
+`RedactingSink`. Text that only *looks like* a key belongs to the trajectory and stays in it unchanged; pages,
+streams, search and exports mask it when they show it: `mask_key_shapes`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from lab.engine.events import EVENT_ADAPTER, Event, Record
+from lab.engine.sinks import Sink
+
+# A shorter value would also hit ordinary words and numbers; whoever configures one is warned (`too_short`).
+MINIMUM_LENGTH = 12
+
+
+class Redactor:
+    """Replaces known secrets by `[redacted: NAME]` in text, bytes and nested JSON.
+
+    `secrets` maps a name (of the variable or setting) to its value. Values shorter than 12 characters are left
+    alone and listed in `too_short`. A value is also found as JSON and URLs write it.
+    """
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        self.too_short = sorted(name for name, value in secrets.items() if 0 < len(value) < MINIMUM_LENGTH)
+        self._names: dict[str, str] = {}
+        for name, value in sorted(secrets.items()):
+            if len(value) >= MINIMUM_LENGTH:
+                for form in (
+                    value,
+                    json.dumps(value)[1:-1],
+                    json.dumps(value, ensure_ascii=False)[1:-1],
+                    quote(value, safe=""),
+                ):
+                    self._names.setdefault(form, name)
+        # The longest first, so that a secret which contains another one is replaced whole.
+        forms = sorted(self._names, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
+        self._bytes_pattern = (
+            re.compile(b"|".join(re.escape(form.encode()) for form in forms)) if forms else None
+        )
+
+    def text(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(self._replacement, text)
+
+    def data(self, data: bytes) -> bytes:
+        if self._bytes_pattern is None:
+            return data
+        return self._bytes_pattern.sub(
+            lambda found: f"[redacted: {self._names[found.group().decode()]}]".encode(), data
+        )
+
+    def json(self, value: Any) -> Any:
+        """The same structure with every string redacted, keys of objects included.
+
+        What holds no secret is returned as the same object, so that unchanged messages stay shared.
+        """
+        if self._pattern is None:
+            return value
+        return self._json(value)
+
+    def _json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            changed = {self.text(key): self._json(item) for key, item in value.items()}
+            same = all(left is right for left, right in zip(changed.values(), value.values(), strict=False))
+            return value if same and changed.keys() == value.keys() else changed
+        if isinstance(value, (list, tuple)):
+            items = [self._json(item) for item in value]
+            if all(left is right for left, right in zip(items, value, strict=True)):
+                return value
+            return items if isinstance(value, list) else tuple(items)
+        return value
+
+    def streaming(self, text: str) -> str:
+        """Text that still grows: redacted, and without an end that may be the beginning of a secret."""
+        if self._pattern is None:
+            return text
+        clean = self.text(text)
+        return clean[: len(clean) - max(_overlap(clean, form) for form in self._names)]
+
+    def _replacement(self, found: re.Match[str]) -> str:
+        return f"[redacted: {self._names[found.group()]}]"
+
+
+def _overlap(text: str, secret: str) -> int:
+    """How many characters at the end of `text` are the beginning of `secret`."""
+    for length in range(min(len(secret) - 1, len(text)), 0, -1):
+        if text.endswith(secret[:length]):
+            return length
+    return 0
+
+
+class RedactingSink:
+    """The safety net in front of a sink: redacts every string of every event, draft and blob."""
+
+    def __init__(self, sink: Sink, redactor: Redactor) -> None:
+        self._sink = sink
+        self._redactor = redactor
+
+    def append(self, event: Event) -> Record:
+        fields = event.model_dump()
+        clean = self._redactor.json(fields)
+        return self._sink.append(event if clean is fields else EVENT_ADAPTER.validate_python(clean))
+
+    def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+        redact = self._redactor.streaming
+        self._sink.draft(
+            step=step,
+            content=redact(content),
+            reasoning=redact(reasoning),
+            calls=redact(calls),
+            characters=characters,
+        )
+
+    def put_blob(self, data: bytes) -> str:
+        return self._sink.put_blob(self._redactor.data(data))
+
+    def flush(self) -> None:
+        self._sink.flush()
