@@ -1,7 +1,7 @@
 """The one place that computes what a call costs.
 
-Each call is priced by itself (prices have tiers by input length, so a summed run would be priced wrong), at the
-time it was made, with the prices that were used kept beside the amount. Unknown stays unknown.
+Each call is priced by itself (prices have tiers by input length, so a summed run would be priced wrong), at
+the time it was made, with the prices that were used kept beside the amount. Unknown stays unknown.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PARTS = {
 def price_call(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_url: str) -> Cost:
     """What one call cost in US dollars.
 
-    The provider is `price.provider`, else the one whose API lives at `base_url`; the model is `price.model`, else
-    `model`. Neither is guessed from the other. `at` is the time of the call. Whatever is not known gives an
-    amount of None and a note that says why.
+    The provider is `price.provider`, else the one whose API lives at `base_url`; the model is `price.model`,
+    else `model`. Neither is guessed from the other. `at` is the time of the call. Whatever is not known gives
+    an amount of None and a note that says why.
     """
     if price.basis == "scripted":
         return Cost(amount=Decimal(0), basis="scripted", note="a scripted model costs nothing")

@@ -1,7 +1,7 @@
 """Keeps secrets out of what is stored and sent on.
 
-Two different things, kept apart. *Known* secrets (endpoint keys, the lab's own) are replaced as text enters the
-lab from a sandbox or a server, before anything is stored or joins a conversation: `Redactor` and
+Two different things, kept apart. *Known* secrets (endpoint keys, the lab's own) are replaced as text enters
+the lab from a sandbox or a server, before anything is stored or joins a conversation: `Redactor` and
 `RedactingSink`. Text that only *looks like* a key belongs to the trajectory and stays in it unchanged; pages,
 streams, search and exports mask it when they show it: `mask_key_shapes`.
 """
@@ -24,8 +24,8 @@ MINIMUM_LENGTH = 12
 class Redactor:
     """Replaces known secrets by `[redacted: NAME]` in text, bytes and nested JSON.
 
-    `secrets` maps a name (of the variable or setting) to its value. Values shorter than 12 characters are left
-    alone and listed in `too_short`. A value is also found as JSON and URLs write it.
+    `secrets` maps a name (of the variable or setting) to its value. Values shorter than 12 characters are
+    left alone and listed in `too_short`. A value is also found as JSON and URLs write it.
     """
 
     def __init__(self, secrets: Mapping[str, str]) -> None:

@@ -59,8 +59,9 @@ class Usage(Frozen):
 class Cost(Frozen):
     """Money for one call, in US dollars, with everything needed to check it later.
 
-    `amount` None is unknown, never 0. `basis` is one of: table, card, gpu_hours, reference, scripted, unknown.
-    `unit_prices` holds dollars per million tokens by part; `matched` the price table's own id and version.
+    `amount` None is unknown, never 0. `basis` is one of: table, card, gpu_hours, reference, scripted,
+    unknown. `unit_prices` holds dollars per million tokens by part; `matched` the price table's own id and
+    version.
     """
 
     amount: Decimal | None = None
@@ -73,8 +74,8 @@ class Cost(Frozen):
 class Reply(Frozen):
     """One finished answer of a model, raw and whole.
 
-    `reasoning_field` is the name of the field the reasoning came in (`reasoning_content`, `reasoning`), or "".
-    Times are seconds from sending the request; `first_token_seconds` is None for an empty answer.
+    `reasoning_field` is the name of the field the reasoning came in (`reasoning_content`, `reasoning`), or
+    "". Times are seconds from sending the request; `first_token_seconds` is None for an empty answer.
     """
 
     content: str = ""
@@ -154,7 +155,7 @@ def canonical_json(value: Mapping[str, Any] | Sequence[Any], *, strict: bool = F
 
 
 def without_surrogates(text: str) -> str:
-    """The text with surrogate pairs joined and every lone surrogate replaced by U+FFFD, so that it encodes."""
+    """The text with surrogate pairs joined and lone surrogates replaced by U+FFFD, so that it encodes."""
     try:
         text.encode()
     except UnicodeEncodeError:

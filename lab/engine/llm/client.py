@@ -70,8 +70,8 @@ def _has_lone_surrogates(body: JSONObject) -> bool:
 class ModelClient:
     """The model of one attempt: one kept connection, retries, and an event for each try.
 
-    `emit` appends to the log, `draft` shows streaming text; both are the sink's. `retry_seconds` bounds how long
-    one call is tried again. `key_variable` names the key's variable in error texts.
+    `emit` appends to the log, `draft` shows streaming text; both are the sink's. `retry_seconds` bounds how
+    long one call is tried again. `key_variable` names the key's variable in error texts.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class _Call:
         return waited >= self._client._retry_seconds or (left is not None and left <= 0)
 
     def wait(self, state: tenacity.RetryCallState) -> float:
-        """Seconds until the next try: what the server asks for, else growing with jitter; never past the end."""
+        """Seconds until the next try: what the server asks for, else growing with jitter; not past the end."""
         failed = state.outcome.exception() if state.outcome is not None else None
         asked = failed.retry_after if isinstance(failed, CallFailure) else None
         seconds = asked if asked is not None else self._client._backoff(state)

@@ -24,11 +24,12 @@ _OVERFLOW_TEXTS = (
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 
 
-class CallFailure(Exception):  # noqa: N818 - a failed try is an outcome the client acts on, not an error shown
+class CallFailure(Exception):  # noqa: N818 - a failed try is an outcome the client acts on, not an error
+shown
     """One try failed. `error` is a word of `events.ModelCallFailed`; `retry_after` in seconds, as asked for.
 
-    `partial` is the text that had arrived, `raw` the beginning of what the server said, `usage` what the server
-    reported before it broke off (unknown as a rule).
+    `partial` is the text that had arrived, `raw` the beginning of what the server said, `usage` what the
+    server reported before it broke off (unknown as a rule).
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class CallInterrupted(Exception):  # noqa: N818 - the stop signal broke the requ
 
 
 class ContextOverflowError(LabError):
-    """The request does not fit the model's context any more: a limit, which the harness turns into its ending."""
+    """The request does not fit the model's context any more: a limit, which the harness acts on."""
 
 
 def is_context_overflow(text: str) -> bool:
@@ -76,7 +77,7 @@ def is_context_overflow(text: str) -> bool:
 
 
 def error_object(value: object) -> JSONObject | None:
-    """The error inside an answer, whether wrapped (OpenAI, vLLM) or at top level (SGLang); None when it has none."""
+    """The error in an answer, wrapped (OpenAI, vLLM) or at top level (SGLang); None when it has none."""
     if not isinstance(value, dict):
         return None
     wrapped = value.get("error")

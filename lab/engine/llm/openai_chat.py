@@ -38,8 +38,8 @@ from lab.engine.stop import StopSignal
 NO_API = "the server answered with {}: this is not an OpenAI-compatible base URL; usually it ends in /v1"
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
-# Below this many characters every network read shows a draft; above it at most one in this many seconds, so that
-# joining text that is still growing stays linear.
+# Below this many characters every network read shows a draft; above it at most one in this many seconds, so
+# that joining text that is still growing stays linear.
 _DRAFT_ALWAYS_BELOW = 4_000
 _DRAFT_SECONDS = 0.05
 
@@ -101,7 +101,8 @@ class ChatConnection:
     ) -> Reply:
         """Send the body once and read the whole answer.
 
-        `seconds_left` is what remains of the attempt's wall time; when it is used up the request is broken off.
+        `seconds_left` is what remains of the attempt's wall time; when it is used up the request is broken
+        off.
 
         Raises:
             CallFailure: whatever went wrong, typed; nothing is retried here.
@@ -381,7 +382,7 @@ def _timeout_text(failed: Exception, reading: _Reading, connect: float, read: fl
 
 
 def retry_after_seconds(headers: Any) -> float | None:
-    """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` in seconds or as a date; None when absent."""
+    """Seconds the server asks to wait, from `retry-after-ms` or `Retry-After` (seconds or a date), or None."""
     milliseconds = headers.get("retry-after-ms")
     if milliseconds is not None:
         try:

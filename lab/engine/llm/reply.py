@@ -1,4 +1,4 @@
-"""Puts one reply together from the chunks of a stream, or from the single answer of a server that does not stream."""
+"""Puts one reply together from the chunks of a stream, or from the one answer of a server without streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class _Text:
-    """Text that grows by deltas; joining is paid once for each new piece, not once for the whole each time."""
+    """Text that grows by deltas; each piece is joined once, when somebody reads the text."""
 
     def __init__(self) -> None:
         self._joined = ""
@@ -40,7 +40,7 @@ class _Call:
 
 
 class ReplyBuilder:
-    """Merges deltas. Tool calls are merged by index; a missing index, id or name is made good where it can be."""
+    """Merges deltas, tool calls by their index; a missing index or id is made good."""
 
     def __init__(self) -> None:
         self.content = _Text()

@@ -10,8 +10,8 @@ _KEPT_GARBAGE = 20
 class DataLines:
     """Feed bytes as they arrive; get each event's data once it is complete.
 
-    Data on several lines is joined by newlines. A data line that looks like a whole object (`{…}`) is given out at
-    once: servers exist that leave the blank line out.
+    Data on several lines is joined by newlines. A data line that looks like a whole object (`{…}`) is given
+    out at once: servers exist that leave the blank line out.
     """
 
     def __init__(self) -> None:

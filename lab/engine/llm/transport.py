@@ -56,7 +56,8 @@ class AbortableBackend(NetworkBackend):
             self._aborted.set()
             held = self._socket
             if held is not None:
-                # On a socket that is still connecting, shutdown may report "not connected" and wake it anyway.
+                # On a socket that is still connecting, shutdown may report "not connected" and wake it
+                # anyway.
                 with contextlib.suppress(OSError):
                     held.shutdown(socket.SHUT_RDWR)
 

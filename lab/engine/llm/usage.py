@@ -1,7 +1,7 @@
 """Usage objects of many servers, read into one normal form.
 
-input_total = uncached + cache_read + cache_write, and output_total contains the reasoning. What is missing stays
-None, what is zero stays zero, and what does not add up is named in `notes` and never clamped.
+input_total = uncached + cache_read + cache_write, and output_total contains the reasoning. What is missing
+stays None, what is zero stays zero, and what does not add up is named in `notes` and never clamped.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _output(counts: _Counts, input_total: int | None, notes: list[str]) -> tuple
 
 
 def _is_outside(reasoning: int, output: int, remainder: int, *, total_known: bool) -> bool:
-    """Reasoning stands outside the completion when the total only adds up with it, or it cannot lie inside."""
+    """Reasoning is outside the completion when the total only adds up with it, or it cannot be inside."""
     return (
         remainder == reasoning or (remainder > reasoning > output) or (not total_known and reasoning > output)
     )
