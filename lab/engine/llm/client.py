@@ -222,7 +222,7 @@ class _Call:
         return waited >= self._client._retry_seconds or (left is not None and left <= 0)
 
     def wait(self, state: tenacity.RetryCallState) -> float:
-        """Seconds until the next try: what the server asks for, else growing with jitter; not past the end."""
+        """Seconds until the next try: what the server asks for, else growing with jitter."""
         failed = state.outcome.exception() if state.outcome is not None else None
         asked = failed.retry_after if isinstance(failed, CallFailure) else None
         seconds = asked if asked is not None else self._client._backoff(state)

@@ -24,8 +24,7 @@ _OVERFLOW_TEXTS = (
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 
 
-class CallFailure(Exception):  # noqa: N818 - a failed try is an outcome the client acts on, not an error
-shown
+class CallFailure(Exception):  # an outcome the client acts on, not an error that is shown
     """One try failed. `error` is a word of `events.ModelCallFailed`; `retry_after` in seconds, as asked for.
 
     `partial` is the text that had arrived, `raw` the beginning of what the server said, `usage` what the
@@ -55,7 +54,7 @@ shown
         super().__init__(message)
 
 
-class CallInterrupted(Exception):  # noqa: N818 - the stop signal broke the request off: nothing failed
+class CallInterrupted(Exception):  # nothing failed
     """The request was broken off on purpose. `partial` is the text that had arrived."""
 
     def __init__(self, reason: ExitReason, partial: str = "") -> None:

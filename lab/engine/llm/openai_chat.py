@@ -382,7 +382,7 @@ def _timeout_text(failed: Exception, reading: _Reading, connect: float, read: fl
 
 
 def retry_after_seconds(headers: Any) -> float | None:
-    """Seconds the server asks to wait, from `retry-after-ms` or `Retry-After` (seconds or a date), or None."""
+    """Seconds the server asks to wait (`retry-after-ms`, or `Retry-After` as seconds or date), or None."""
     milliseconds = headers.get("retry-after-ms")
     if milliseconds is not None:
         try:
