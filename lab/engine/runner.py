@@ -33,8 +33,9 @@ class AttemptSpec:
     `<data_folder>/sandboxes`, the practice environment lies there too. `label` names run and attempt and finds
     an orphaned sandbox again. `facts` is merged into the task, harness and model of `AttemptStarted`
     ("task" -> {"set": "practice"}, …), for names and versions that only a database knows.
-    `spent_usd_before` is what earlier attempts of the run have cost. `secrets` are replaced wherever they
-    appear; `api_key` always is. `retry_seconds` bounds how long a model call is tried again.
+    `spent_usd_before` is what earlier attempts of the run have cost. `secrets` (name -> value) are replaced
+    wherever they appear; `api_key`, the value of `key_variable`, always is. `retry_seconds` bounds how long a
+    model call is tried again.
     """
 
     task: TaskSpec
@@ -47,9 +48,10 @@ class AttemptSpec:
     seed: int = 1
     attempt: int = 1
     api_key: str = ""
+    key_variable: str = ""
     retry_seconds: float = 900.0
     spent_usd_before: Decimal = Decimal(0)
-    secrets: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
     sandbox_limits: SandboxLimits = SandboxLimits()
     facts: Mapping[str, JSONObject] = field(default_factory=dict)
 

@@ -1,18 +1,25 @@
-"""A harness: the interface between model and sandbox, as immutable data of a family, and the family's protocol."""
+"""A harness: the interface between model and sandbox, as immutable data, and the protocol of its family."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lab.engine.errors import ExitReason
 from lab.engine.events import Event, Record
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply, canonical_sha256
-from lab.engine.llm.client import ModelClient
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.stop import StopSignal
+
+if TYPE_CHECKING:
+    from lab.engine.harnesses.clock import WallClock
+    from lab.engine.harnesses.conversation import Conversation
+    from lab.engine.harnesses.spending import Spending
+    from lab.engine.llm.client import ModelClient
 
 
 class ToolDefinition(BaseModel):
@@ -75,7 +82,7 @@ class Emit(Protocol):
 class Ending:
     """How the agent stopped: the exit reason, the family's own word, and its last words."""
 
-    reason: str
+    reason: ExitReason
     native_reason: str = ""
     detail: str = ""
     final_message: str = ""
@@ -87,9 +94,20 @@ class BeforeStep(Protocol):
     def __call__(self) -> None: ...
 
 
+class AfterTool(Protocol):
+    """Called after each executed tool call, interrupted ones too: records what changed in the workspace."""
+
+    def __call__(self, *, step: int, index: int, call_id: str) -> None: ...
+
+
 @dataclass
 class Session:
-    """What a family is given to drive one attempt."""
+    """What a family is given to drive one attempt.
+
+    `emit` appends an event and takes it into `conversation`, from which every request body comes, and into
+    `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redact` is
+    applied to all text that comes out of the sandbox.
+    """
 
     config: HarnessConfig
     model: ModelConfig
@@ -98,7 +116,12 @@ class Session:
     limits: Limits
     emit: Emit
     stop: StopSignal
-    messages: list[JSONObject]
+    clock: WallClock
+    conversation: Conversation
+    redact: Callable[[str], str]
+    before_step: BeforeStep
+    after_tool: AfterTool
+    spending: Spending
 
 
 class Family(Protocol):
@@ -107,7 +130,14 @@ class Family(Protocol):
     name: str
 
     def opening(self, config: HarnessConfig, statement: str) -> list[JSONObject]:
-        """The conversation before the first model call."""
+        """The conversation before the first model call.
+
+        Raises:
+            InvalidValueError: a prompt template that cannot be rendered.
+        """
+
+    def parameters(self, config: HarnessConfig, model: ModelConfig, limits: Limits) -> JSONObject:
+        """Everything of the request body but `messages`, the same for the whole attempt."""
 
     def assistant_message(self, config: HarnessConfig, reply: Reply) -> JSONObject:
         """The reply as it joins the conversation."""

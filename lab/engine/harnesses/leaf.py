@@ -1,0 +1,420 @@
+"""Leaf: five native tools, one linear conversation, the first reply without a tool call ends the run.
+
+The order of the loop's checks is Leaf's. Deliberately different: wall time counts from the first model call
+and interrupts whatever is running; so does a person's cancel. Reasoning is sent back under the field name it
+came in. Repeated call ids are told apart, since servers pair calls and results by id.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from decimal import Decimal
+
+import jinja2
+import jinja2.sandbox
+
+from lab.engine import registry
+from lab.engine.errors import (
+    AttemptStoppedError,
+    ExitReason,
+    InvalidValueError,
+    SandboxLostError,
+)
+from lab.engine.events import (
+    LimitReached,
+    ModelCallFinished,
+    ToolCallFinished,
+    ToolCallInterrupted,
+    ToolCallStarted,
+)
+from lab.engine.harnesses.arguments import ParsedArguments, parse_arguments, protocol_notes
+from lab.engine.harnesses.base import Ending, HarnessConfig, Session
+from lab.engine.harnesses.conversation import cap_field
+from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap, unique_ids
+from lab.engine.limits import Limits
+from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.client import ContextOverflowError, complete_body
+from lab.engine.tools.base import ToolContext, ToolResult, execute
+
+# What a raw text of arguments may take of the explanation sent back to the model.
+_RAW_SHOWN = 2_000
+_SMALLEST_CAP = 1_024
+# Executors that only look: nothing of the workspace can have changed through them.
+_READ_ONLY = frozenset({"read", "glob"})
+
+
+class Leaf:
+    name = "leaf"
+
+    def opening(self, config: HarnessConfig, statement: str) -> list[JSONObject]:
+        """The system message, then the task's statement.
+
+        Raises:
+            InvalidValueError: a prompt template that cannot be rendered.
+        """
+        return [
+            {"role": "system", "content": _rendered("system_prompt", config.system_prompt, statement)},
+            {"role": "user", "content": _rendered("task_prompt", config.task_prompt, statement)},
+        ]
+
+    def parameters(self, config: HarnessConfig, model: ModelConfig, limits: Limits) -> JSONObject:
+        """Everything of the request body but `messages`. Sampling and `extra_body` are the model's."""
+        parameters: JSONObject = {
+            "model": model.model_id,
+            "tools": [tool.on_the_wire() for tool in config.tools],
+            "tool_choice": "auto",
+            "parallel_tool_calls": config.parallel_tool_calls,
+            **model.sampling,
+            **model.extra_body,
+        }
+        cap = turn_cap(model, limits)
+        if cap is not None:
+            parameters[cap_field(parameters)] = cap
+        return complete_body(parameters)
+
+    def assistant_message(self, config: HarnessConfig, reply: Reply) -> JSONObject:
+        """Role, content, tool calls, and reasoning under the name it came in; nothing else of the reply.
+
+        Under `explain`, arguments that are no JSON object become `{}`, so that the next request is valid.
+        """
+        message: JSONObject = {"role": "assistant", "content": reply.content}
+        if reply.reasoning and reply.reasoning_field:
+            message[reply.reasoning_field] = reply.reasoning
+        if reply.tool_calls:
+            explain = config.malformed_arguments == "explain"
+            message["tool_calls"] = [
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": "{}"
+                        if explain and parse_arguments(call.arguments).malformed
+                        else call.arguments,
+                    },
+                }
+                for call_id, call in zip(unique_ids(reply), reply.tool_calls, strict=True)
+            ]
+        return message
+
+    def drive(self, session: Session) -> Ending:
+        """Run the loop to its end; the limit that ended it is an event of its own.
+
+        Raises:
+            InfrastructureError: endpoint or sandbox broke.
+        """
+        loop = _Loop(self, session)
+        try:
+            ending = loop.run()
+        except AttemptStoppedError as stopped:
+            ending = Ending(stopped.reason, stopped.native_reason, stopped.detail)
+        loop.say_limit(ending.reason)
+        if not ending.native_reason and ending.reason in _LEAFS_OWN:
+            ending.native_reason = ending.reason.value
+        return ending
+
+
+def _sent_back(raw: str, *, explain: bool) -> str:
+    return "{}" if explain and parse_arguments(raw).malformed else raw
+
+
+# Leaf's own words, kept as native reason; the others are the lab's.
+_LEAFS_OWN = frozenset(
+    {
+        ExitReason.AGENT,
+        ExitReason.MAX_TURNS,
+        ExitReason.MAX_TIME,
+        ExitReason.MAX_CONTEXT_LEN,
+        ExitReason.MAX_TOKENS_PER_TURN,
+        ExitReason.CANCELLED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One tool call of a reply: its place from 1, its id in the conversation, and what it asks for."""
+
+    index: int
+    call_id: str
+    tool: str
+    executor: str
+    raw: str
+    parsed: ParsedArguments
+
+
+class _Loop:
+    """The state of one run through the loop."""
+
+    def __init__(self, leaf: Leaf, session: Session) -> None:
+        self.leaf = leaf
+        self.session = session
+        self.executors = {tool.name: tool.executor for tool in session.config.tools}
+        self.context = ToolContext(
+            sandbox=session.sandbox,
+            stop=session.stop,
+            redact=session.redact,
+            limits=session.config.observation_limits,
+            bash_timeout=session.config.bash_timeout_sec,
+            glob_limit=session.config.glob_limit,
+        )
+        self.step = 0
+        self.context_tokens = 0
+        self.last_output_tokens = 0
+        self.format_errors = 0
+
+    def run(self) -> Ending:
+        while self.session.limits.max_steps is None or self.step < self.session.limits.max_steps:
+            self._check_before_call()
+            self.step += 1
+            ending = self._turn()
+            if ending is not None:
+                return ending
+        return Ending(ExitReason.MAX_TURNS)
+
+    def _check_before_call(self) -> None:
+        session = self.session
+        with session.clock.paused():
+            session.before_step()
+        self._check_stop()
+        remaining = session.clock.remaining
+        if remaining is not None and remaining <= 0:
+            raise AttemptStoppedError(ExitReason.MAX_TIME)
+        limits, spending = session.limits, session.spending
+        if limits.max_tokens_total is not None and spending.tokens >= limits.max_tokens_total:
+            raise AttemptStoppedError(ExitReason.MAX_TOKENS_TOTAL)
+        if limits.max_cost_usd is not None and spending.usd >= limits.max_cost_usd:
+            raise AttemptStoppedError(ExitReason.MAX_COST)
+
+    def _check_stop(self) -> None:
+        if self.session.stop.reason is not None:
+            raise AttemptStoppedError(self.session.stop.reason)
+
+    def _turn(self) -> Ending | None:
+        """One model call and the tool calls it asks for; an ending when the run is over."""
+        try:
+            reply = self._ask()
+        except ContextOverflowError as overflow:
+            return Ending(ExitReason.MAX_CONTEXT_LEN, detail=str(overflow))
+        if reply.cut_by_length or not reply.tool_calls:
+            reason = self._cut_reason(reply) if reply.cut_by_length else ExitReason.AGENT
+            return Ending(reason, final_message=reply.content)
+        understood = 0
+        for call in self._calls(reply):
+            self._check_stop()
+            understood += self._execute(call)
+        self.format_errors = 0 if understood else self.format_errors + 1
+        return self._limit_after_turn()
+
+    def _limit_after_turn(self) -> Ending | None:
+        limits = self.session.limits
+        if limits.max_context_tokens and self.context_tokens >= limits.max_context_tokens:
+            return Ending(ExitReason.MAX_CONTEXT_LEN)
+        if limits.max_format_errors is not None and self.format_errors >= limits.max_format_errors:
+            return Ending(ExitReason.FORMAT_ERRORS)
+        return None
+
+    def _ask(self) -> Reply:
+        session = self.session
+        session.clock.start()
+        conversation = session.conversation
+        answer = session.client.ask(
+            step=self.step,
+            body=conversation.body(self._cap()),
+            message_count=len(conversation.messages),
+            deadline=lambda: session.clock.remaining,
+        )
+        reply = answer.reply
+        message = self.leaf.assistant_message(session.config, reply)
+        total = provider_total(reply)
+        self.last_output_tokens = reply.usage.output_total or 0
+        self.context_tokens = estimated_tokens([*conversation.messages, message]) if total is None else total
+        session.emit(
+            ModelCallFinished(
+                step=self.step,
+                request=answer.request,
+                reply=reply,
+                message=message,
+                cost=answer.cost,
+                context_tokens=self.context_tokens,
+                context_tokens_estimated=total is None,
+                notes=self._notes(reply),
+            )
+        )
+        return reply
+
+    def _notes(self, reply: Reply) -> list[str]:
+        notes = protocol_notes(reply)
+        ids = [call.id for call in reply.tool_calls]
+        if len(set(ids)) < len(ids):
+            notes.append("the server used a call id twice; the later ones were given ids of their own")
+        return notes
+
+    def _cap(self) -> int | None:
+        """The turn's cap in tokens; without one by limits, what is left of the context, if known."""
+        fixed = turn_cap(self.session.model, self.session.limits)
+        if fixed is not None:
+            return fixed
+        windows = (self.session.limits.max_context_tokens, self.session.model.context_window)
+        window = min((size for size in windows if size), default=None)
+        if window is None:
+            return None
+        # Before the first answer nothing is counted yet: half a token a byte is more than any text has.
+        used = self.context_tokens or 2 * estimated_tokens(
+            [*self.session.conversation.messages, self.session.conversation.parameters]
+        )
+        return max(window - used - window // 50, _SMALLEST_CAP)
+
+    def _cut_reason(self, reply: Reply) -> ExitReason:
+        """Which limit cut the reply: context or cap per turn; without usage the cap, if there is one."""
+        limits = self.session.limits
+        cap = turn_cap(self.session.model, limits)
+        usage = reply.usage
+        if usage.total is None or usage.output_total is None:
+            return ExitReason.MAX_CONTEXT_LEN if cap is None else ExitReason.MAX_TOKENS_PER_TURN
+        if limits.max_context_tokens and usage.total >= limits.max_context_tokens:
+            return ExitReason.MAX_CONTEXT_LEN
+        if cap is not None and usage.output_total >= cap:
+            return ExitReason.MAX_TOKENS_PER_TURN
+        return ExitReason.MAX_CONTEXT_LEN
+
+    def _calls(self, reply: Reply) -> list[_Call]:
+        return [
+            _Call(
+                index=index,
+                call_id=call_id,
+                tool=call.name,
+                executor=self.executors.get(call.name, ""),
+                raw=call.arguments,
+                parsed=parse_arguments(call.arguments),
+            )
+            for index, (call_id, call) in enumerate(
+                zip(unique_ids(reply), reply.tool_calls, strict=True), start=1
+            )
+        ]
+
+    def _execute(self, call: _Call) -> bool:
+        """Execute one call; exactly one tool message follows. False when the call was not understood."""
+        session = self.session
+        arguments, malformed = call.parsed
+        executor = registry.executor(call.executor) if call.executor else None
+        session.emit(
+            ToolCallStarted(
+                step=self.step,
+                index=call.index,
+                call_id=call.call_id,
+                tool=call.tool,
+                executor=call.executor,
+                arguments=arguments,
+                raw_arguments=call.raw,
+                malformed=malformed,
+                timeout=executor.timeout(self.context, arguments) if executor is not None else None,
+            )
+        )
+        started = time.monotonic()
+        if executor is None:
+            result = ToolResult(f"Unknown tool: {call.tool}", failed=True)
+        elif malformed and session.config.malformed_arguments == "explain":
+            result = ToolResult(_explanation(call), failed=True)
+        else:
+            try:
+                result = execute(executor, self.context, arguments)
+            except SandboxLostError as lost:
+                self._interrupted(call, ToolResult(""), started, f"sandbox lost: {lost}")
+                raise
+        if result.interrupted:
+            reason = session.stop.reason or ExitReason.UNKNOWN
+            self._interrupted(call, result, started, reason.value)
+            session.after_tool(step=self.step, index=call.index, call_id=call.call_id)
+            raise AttemptStoppedError(reason)
+        self._finished(call, result, started)
+        if executor is not None and not malformed and call.executor not in _READ_ONLY:
+            session.after_tool(step=self.step, index=call.index, call_id=call.call_id)
+        return executor is not None and not malformed
+
+    def _finished(self, call: _Call, result: ToolResult, started: float) -> None:
+        message: JSONObject = {"role": "tool", "tool_call_id": call.call_id, "content": result.observation}
+        self.context_tokens += estimated_tokens([message])
+        self.session.emit(
+            ToolCallFinished(
+                step=self.step,
+                index=call.index,
+                call_id=call.call_id,
+                observation=result.observation,
+                observation_dropped=result.dropped,
+                whole=result.whole,
+                message=message,
+                failed=result.failed,
+                exit_code=result.exit_code,
+                timed_out=result.timed_out,
+                out_of_memory=result.out_of_memory,
+                stdout=result.stdout,
+                stderr=result.stderr,
+                seconds=time.monotonic() - started,
+            )
+        )
+
+    def _interrupted(self, call: _Call, result: ToolResult, started: float, reason: str) -> None:
+        self.session.emit(
+            ToolCallInterrupted(
+                step=self.step,
+                index=call.index,
+                call_id=call.call_id,
+                reason=reason,
+                stdout=result.stdout,
+                stderr=result.stderr,
+                seconds=time.monotonic() - started,
+            )
+        )
+
+    def say_limit(self, reason: ExitReason) -> None:
+        """The event of the limit that ended the run, if one did."""
+        limits, spending = self.session.limits, self.session.spending
+        used: dict[ExitReason, tuple[str, Decimal | float | int, Decimal | float | int | None]] = {
+            ExitReason.MAX_TURNS: ("max_steps", self.step, limits.max_steps),
+            ExitReason.MAX_TIME: (
+                "max_total_time_sec",
+                self.session.clock.elapsed,
+                limits.max_total_time_sec,
+            ),
+            ExitReason.MAX_CONTEXT_LEN: (
+                "max_context_tokens",
+                self.context_tokens,
+                limits.max_context_tokens or self.session.model.context_window,
+            ),
+            ExitReason.MAX_TOKENS_PER_TURN: (
+                "max_tokens_per_turn",
+                self.last_output_tokens,
+                turn_cap(self.session.model, limits),
+            ),
+            ExitReason.MAX_TOKENS_TOTAL: ("max_tokens_total", spending.tokens, limits.max_tokens_total),
+            ExitReason.MAX_COST: ("max_cost_usd", spending.usd, limits.max_cost_usd),
+            ExitReason.FORMAT_ERRORS: ("max_format_errors", self.format_errors, limits.max_format_errors),
+        }
+        limit, amount, allowed = used.get(reason, ("", 0, None))
+        if allowed is not None:
+            self.session.emit(
+                LimitReached(limit=limit, used=Decimal(str(amount)), allowed=Decimal(str(allowed)))
+            )
+
+
+def _explanation(call: _Call) -> str:
+    raw = call.raw if len(call.raw) <= _RAW_SHOWN else f"{call.raw[:_RAW_SHOWN]}…"
+    return (
+        f"The arguments of this {call.tool} call could not be parsed, so it was not executed: "
+        f"{call.parsed.malformed}.\nThe arguments as received:\n{raw}\n"
+        "Send the call again with one valid JSON object as arguments."
+    )
+
+
+_TEMPLATES = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+
+
+def _rendered(field: str, template: str, statement: str) -> str:
+    try:
+        return _TEMPLATES.from_string(template).render(task={"statement": statement})
+    except jinja2.TemplateError as error:
+        raise InvalidValueError(
+            field, template[:80], f"cannot be rendered: {error}; see {{{{ task.statement }}}}"
+        ) from None

@@ -1,0 +1,199 @@
+"""What every tool executor shares: its context, its result, arguments and paths.
+
+Executors are built on a sandbox's exec, read and write alone: nothing but a shell, coreutils and find is
+needed inside. Whatever goes wrong in a tool is an observation for the model; only a lost sandbox is raised.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lab.engine.errors import SandboxLostError
+from lab.engine.events import StreamFacts
+from lab.engine.llm.base import JSONObject
+from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, Output, Sandbox
+from lab.engine.stop import StopSignal
+
+# Tools that run no command of the model's own get this long, as in Leaf.
+TOOL_TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a tool call came to.
+
+    `observation` is what the model sees, `dropped` the characters cut from it, `whole` the uncut text where
+    it differs. `failed` marks what went wrong for the model. `interrupted`: the lab broke it off.
+    """
+
+    observation: str
+    whole: str | None = None
+    dropped: int = 0
+    failed: bool = False
+    exit_code: int | None = None
+    timed_out: bool = False
+    interrupted: bool = False
+    out_of_memory: bool = False
+    stdout: StreamFacts | None = None
+    stderr: StreamFacts | None = None
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+@dataclass
+class ToolContext:
+    """Where a tool works and under which settings.
+
+    `redact` is applied to all text that comes out of the sandbox. `limits` are characters of observation by
+    executor name, 0 or less: none. `bash_timeout` in seconds.
+    """
+
+    sandbox: Sandbox
+    stop: StopSignal
+    redact: Callable[[str], str] = _unchanged
+    limits: dict[str, int] = field(default_factory=dict)
+    bash_timeout: float = 120.0
+    glob_limit: int = 1000
+    _home: str | None = None
+
+    @property
+    def workspace(self) -> str:
+        return self.sandbox.facts.workspace
+
+    def resolve(self, path: str) -> str:
+        """`path` as an absolute path inside the sandbox: `~` is the sandbox's HOME, relative ones start at
+        the workspace. Paths outside the workspace are allowed; the sandbox is the boundary."""
+        if path == "~" or path.startswith("~/"):
+            path = self.home() + path[1:]
+        return posixpath.normpath(posixpath.join(self.workspace, path))
+
+    def shown(self, path: str) -> str:
+        """How observations name `path`: relative to the workspace when inside it, otherwise as given."""
+        resolved = self.resolve(path)
+        workspace = self.workspace.rstrip("/")
+        if resolved == workspace:
+            return "."
+        if resolved.startswith(workspace + "/"):
+            return resolved[len(workspace) + 1 :]
+        return path
+
+    def home(self) -> str:
+        if self._home is None:
+            result = self.sandbox.exec(
+                ["/bin/sh", "-c", 'printf %s "$HOME"'], timeout=TOOL_TIMEOUT_SECONDS, stop=self.stop
+            )
+            self._home = result.stdout.head.decode("utf-8", "replace") or "/"
+        return self._home
+
+    def truncated(self, executor: str, text: str) -> ToolResult:
+        """An observation cut to the executor's limit: the head, then a note with the number of characters."""
+        limit = self.limits.get(executor, 0)
+        if limit <= 0 or len(text) <= limit:
+            return ToolResult(observation=text)
+        dropped = len(text) - limit
+        observation = f"{text[:limit]}\n[{dropped} characters truncated]"
+        return ToolResult(observation=observation, whole=bounded(text), dropped=dropped)
+
+
+class Executor(Protocol):
+    """One tool. `run` may raise anything: `execute` turns it into an observation."""
+
+    def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
+        """Seconds after which the command is killed; None when the tool runs no command of the model's."""
+
+    def run(self, context: ToolContext, arguments: JSONObject) -> ToolResult:
+        """Do the work."""
+
+
+def execute(executor: Executor, context: ToolContext, arguments: JSONObject) -> ToolResult:
+    """Run a tool; any error of its own becomes the observation `<ExceptionType>: <message>`.
+
+    Raises:
+        SandboxLostError: the sandbox is gone, which no model shall take for the output of its command.
+    """
+    try:
+        return executor.run(context, arguments)
+    except SandboxLostError:
+        raise
+    except Exception as error:
+        return ToolResult(observation=context.redact(f"{type(error).__name__}: {error}"), failed=True)
+
+
+def local_error(error: OSError, path: str) -> OSError:
+    """`error` as Python words it for a local file, whichever sandbox raised it and whatever it said."""
+    number = error.errno or _ERRNO.get(type(error))
+    if number is None:
+        return error
+    return type(error)(number, os.strerror(number), path)
+
+
+_ERRNO: dict[type[OSError], int] = {
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+}
+
+
+def required(arguments: JSONObject, *names: str) -> str:
+    """The first of `names` that is given, as text.
+
+    Raises:
+        ValueError: none is given; says which key is required. TypeError: it is no string.
+    """
+    for name in names:
+        if arguments.get(name) is not None:
+            value = arguments[name]
+            if not isinstance(value, str):
+                raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+            return value
+    raise ValueError(f"missing required argument: {names[0]}")
+
+
+def file_path(arguments: JSONObject) -> str:
+    """The file argument; `path` is taken for `file_path`."""
+    path = required(arguments, "file_path", "path")
+    if "\0" in path:
+        raise ValueError("embedded null byte")
+    return path
+
+
+def whole_number(arguments: JSONObject, name: str) -> int | None:
+    """An optional whole number; numbers written as text are taken too.
+
+    Raises:
+        ValueError, TypeError: no number.
+    """
+    value = arguments.get(name)
+    return None if value is None or value == "" else int(value)
+
+
+def truthy(value: object) -> bool:
+    """Booleans, or the words 1, true, yes, on in any case."""
+    if isinstance(value, bool):
+        return value
+    return isinstance(value, str) and value.strip().lower() in {"1", "true", "yes", "on"}
+
+
+def stream_facts(output: Output, redact: Callable[[str], str]) -> StreamFacts:
+    return StreamFacts(
+        text=redact(output.text()),
+        total_bytes=output.total,
+        sha256=output.sha256,
+        truncated=output.truncated,
+        binary=b"\0" in output.head,
+    )
+
+
+def bounded(text: str) -> str:
+    """The kept whole text, in bounded memory as a command's output is."""
+    if len(text) <= OUTPUT_HEAD_BYTES:
+        return text
+    return f"{text[:OUTPUT_HEAD_BYTES]}\n[{len(text) - OUTPUT_HEAD_BYTES} characters were dropped here]\n"
