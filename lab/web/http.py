@@ -49,7 +49,9 @@ def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
         def checked(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
             held = access.role_of(signed_in(request))
             if held is None or not held.includes(role):
-                raise PermissionDenied(f"This needs the role {role.label}; yours is {held.label if held else 'none'}.")
+                raise PermissionDenied(
+                    f"This needs the role {role.label}; yours is {held.label if held else 'none'}."
+                )
             return view(request, *args, **kwargs)
 
         return checked

@@ -1,0 +1,145 @@
+"""What the first page says beside the lists: what to do next, and how the latest experiment stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db.models import Count, Q
+from django.urls import reverse
+
+from lab.engine.verify.base import Outcome
+from lab.models import Experiment, Model, Run, Task, TaskSet
+from lab.services.endpoints import key_is_set
+
+MOST_SUGGESTIONS = 5
+GRADED = [Outcome.RESOLVED, Outcome.UNRESOLVED]
+
+
+class Suggestion(NamedTuple):
+    """Something worth doing: icon and tone say what kind, one verb leads there."""
+
+    icon: str
+    tone: str
+    title: str
+    detail: str
+    verb: str
+    url: str
+
+
+class ArmStanding(NamedTuple):
+    """How many of an arm's graded runs are resolved."""
+
+    letter: str
+    name: str
+    resolved: int
+    graded: int
+
+
+class Standing(NamedTuple):
+    """An experiment in a few lines."""
+
+    experiment: Experiment
+    graded: int
+    total: int
+    arms: list[ArmStanding]
+
+
+def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
+    """At most five things to do next, the most pressing first."""
+    found = [*_missing_keys(), *_invalid_tasks(task_set), *_infrastructure(), *_unknown_prices()]
+    return found[:MOST_SUGGESTIONS]
+
+
+def latest_experiment() -> Standing | None:
+    """The newest experiment with more than one run, None when there is none."""
+    experiment = Experiment.objects.annotate(run_count=Count("runs")).filter(run_count__gt=1).first()
+    if experiment is None:
+        return None
+    arms = experiment.arms.select_related("model").annotate(
+        resolved=Count("runs", filter=Q(runs__facts__verdict=Outcome.RESOLVED)),
+        graded=Count("runs", filter=Q(runs__facts__verdict__in=GRADED)),
+    )
+    standings = [ArmStanding(arm.letter, arm.model.name, arm.resolved, arm.graded) for arm in arms]
+    return Standing(
+        experiment=experiment,
+        graded=sum(standing.graded for standing in standings),
+        total=experiment.runs.count(),
+        arms=standings,
+    )
+
+
+def _missing_keys() -> list[Suggestion]:
+    return [
+        Suggestion(
+            icon="cross",
+            tone="failed",
+            title=f"{model.name} has no key",
+            detail=f"The variable {model.endpoint.key_variable} is not set where the lab was started.",
+            verb="See",
+            url=reverse("endpoints"),
+        )
+        for model in Model.objects.in_use()
+        if model.endpoint.key_variable and not key_is_set(endpoint=model.endpoint)
+    ]
+
+
+def _invalid_tasks(task_set: TaskSet | None) -> list[Suggestion]:
+    if task_set is None:
+        return []
+    tasks = Task.objects.filter(task_set=task_set).prefetch_related("checks")
+    # The newest check decides; a task that was mended since is not reported again.
+    invalid = [task for task in tasks if (checks := list(task.checks.all())) and not checks[0].valid]
+    return [
+        Suggestion(
+            icon="invalid",
+            tone="warning",
+            title=f"{task.slug} fails its environment check",
+            detail="Its verdicts say nothing about a model until it is mended.",
+            verb="See why",
+            url=reverse("task", args=[task.pk]),
+        )
+        for task in invalid
+    ]
+
+
+def _infrastructure() -> list[Suggestion]:
+    broken = (
+        Run.objects.filter(status=Run.Status.ENDED, facts__verdict="", exit_reason__gt="")
+        .exclude(exit_reason="cancelled")
+        .order_by("-ended_at")
+        .first()
+    )
+    newest = Run.objects.filter(status=Run.Status.ENDED).order_by("-ended_at").first()
+    # Only while it is news: a later run that ended well says that the trouble is over.
+    if broken is None or newest is None or newest.pk != broken.pk:
+        return []
+    return [
+        Suggestion(
+            icon="bolt",
+            tone="second",
+            title=f"Run {broken.pk} ended by infrastructure",
+            detail=f"{broken.task.slug}: {broken.exit_reason}. Nobody failed; look before launching more.",
+            verb="See why",
+            url=reverse("run", args=[broken.pk]),
+        )
+    ]
+
+
+def _unknown_prices() -> list[Suggestion]:
+    """Models that ran and whose calls have no known price."""
+    models = (
+        Model.objects.in_use()
+        .filter(endpoint__scripted=False, arms__runs__facts__cost_unknown__gt=0, arms__runs__facts__cost=None)
+        .distinct()
+    )
+    return [
+        Suggestion(
+            icon="unparsed",
+            tone="quiet",
+            title=f"{model.name} has no known price",
+            detail="The price table does not hold it, so what its runs cost stays unknown.",
+            verb="See",
+            url=reverse("endpoints"),
+        )
+        for model in models
+    ]

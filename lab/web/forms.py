@@ -1,0 +1,207 @@
+"""Forms. They keep what was typed; what a value means is decided by the services."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django import forms
+from django.utils.text import Truncator
+
+from lab.engine.limits import UNITS
+from lab.models import HarnessVersion, Model, Task, TaskSet
+
+LIMIT_LABELS = {
+    "max_steps": "Steps",
+    "max_context_tokens": "Context",
+    "max_tokens_per_turn": "Tokens a turn",
+    "max_total_time_sec": "Time",
+    "max_tokens_total": "Tokens in all",
+    "max_cost_usd": "Cost of a run",
+}
+# Every request carries a cap, or a model that never ends its turn would never be stopped.
+NEVER_LIFTED = frozenset({"max_tokens_per_turn"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One line of a list of choices on the launch form."""
+
+    pk: int
+    name: str
+    note: str
+    chosen: bool
+    title: str = ""
+    scripted: bool = False
+    limits_json: str = "{}"
+
+
+@dataclass(frozen=True)
+class LimitField:
+    """One limit on the launch form: what was typed, what an empty field means, and what is wrong."""
+
+    limit: str
+    name: str
+    label: str
+    unit: str
+    value: str
+    placeholder: str
+    none: bool
+    can_be_lifted: bool
+    errors: list[str]
+
+
+class LaunchForm(forms.Form):
+    """Tasks × one harness × models × seeds under limits."""
+
+    idempotency_key = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
+    tasks = forms.ModelMultipleChoiceField(
+        queryset=Task.objects.none(), error_messages={"required": "choose at least one task"}
+    )
+    harness_version = forms.ModelChoiceField(
+        queryset=HarnessVersion.objects.none(),
+        label="Harness",
+        error_messages={
+            "required": "choose a harness",
+            "invalid_choice": "this harness is not known any more",
+        },
+    )
+    models = forms.ModelMultipleChoiceField(
+        queryset=Model.objects.none(), error_messages={"required": "choose at least one model"}
+    )
+    seeds = forms.CharField(required=False)
+
+    def __init__(
+        self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet, fresh: bool = False
+    ) -> None:
+        super().__init__(data)
+        self._fresh = fresh
+        self._tasks = list(task_set.tasks.all())
+        self._versions = list(HarnessVersion.objects.newest())
+        self._models = list(Model.objects.in_use())
+        cast(forms.ModelMultipleChoiceField, self.fields["tasks"]).queryset = task_set.tasks.all()
+        cast(forms.ModelChoiceField, self.fields["harness_version"]).queryset = HarnessVersion.objects.all()
+        cast(forms.ModelMultipleChoiceField, self.fields["models"]).queryset = Model.objects.in_use()
+        for limit, label in LIMIT_LABELS.items():
+            self.fields[f"limit_{limit}"] = forms.CharField(label=label, required=False)
+            self.fields[f"limit_{limit}_none"] = forms.BooleanField(required=False)
+        if data is None:
+            self.initial["idempotency_key"] = uuid.uuid4().hex
+
+    def _chosen(self, name: str, default: set[int]) -> set[str]:
+        if not self.is_bound:
+            return {str(pk) for pk in default}
+        getlist = getattr(self.data, "getlist", None)
+        values = getlist(name) if getlist else self.data.get(name, [])
+        return {str(value) for value in values}
+
+    @property
+    def task_choices(self) -> list[Choice]:
+        chosen = self._chosen("tasks", {self._tasks[0].pk} if self._tasks else set())
+        return [
+            Choice(
+                pk=task.pk,
+                name=task.slug,
+                note=task.trait or task.difficulty,
+                chosen=str(task.pk) in chosen,
+                title=task.title,
+            )
+            for task in self._tasks
+        ]
+
+    @property
+    def harness_choices(self) -> list[Choice]:
+        chosen = self._chosen("harness_version", {self._versions[0].pk} if self._versions else set())
+        return [
+            Choice(
+                pk=version.pk,
+                name=str(version),
+                note=f"{len(version.config['tools'])} tools",
+                chosen=str(version.pk) in chosen,
+                limits_json=json.dumps(_shown_limits(version)),
+            )
+            for version in self._versions
+        ]
+
+    @property
+    def model_choices(self) -> list[Choice]:
+        solver = {model.pk for model in self._models if model.name == "scripted/solver"}
+        chosen = self._chosen("models", solver)
+        return [
+            Choice(
+                pk=model.pk,
+                name=model.name,
+                note="scripted, no intelligence"
+                if model.scripted
+                else Truncator(model.endpoint.name).chars(28),
+                chosen=str(model.pk) in chosen,
+                scripted=model.scripted,
+            )
+            for model in self._models
+        ]
+
+    @property
+    def limit_fields(self) -> list[LimitField]:
+        shown = _shown_limits(self._versions[0]) if self._versions else {}
+        return [
+            LimitField(
+                limit=limit,
+                name=f"limit_{limit}",
+                label=label,
+                unit=UNITS[limit],
+                value=str(self.data.get(f"limit_{limit}", "")),
+                placeholder=shown.get(limit) or "no limit",
+                none=bool(self.data.get(f"limit_{limit}_none")),
+                can_be_lifted=limit not in NEVER_LIFTED,
+                errors=list(self.errors.get(f"limit_{limit}", [])),
+            )
+            for limit, label in LIMIT_LABELS.items()
+        ]
+
+    @property
+    def limits_touched(self) -> bool:
+        return any(field.value or field.none or field.errors for field in self.limit_fields) or bool(
+            self.data.get("seeds")
+        )
+
+    def limits_as_typed(self) -> dict[str, str | None]:
+        """What was typed for each limit: "" keeps the harness's, None is "no limit"."""
+        return {
+            limit: None
+            if self.cleaned_data.get(f"limit_{limit}_none")
+            else self.cleaned_data.get(f"limit_{limit}", "").strip()
+            for limit in LIMIT_LABELS
+        }
+
+    def take_errors(self, errors: Mapping[str, str]) -> None:
+        """Put a service's errors beside the fields they name; the rest stands on top."""
+        for name, text in errors.items():
+            field = next((known for known in (name, f"limit_{name}") if known in self.fields), None)
+            self.add_error(field, text)
+
+
+def _shown_limits(version: HarnessVersion) -> dict[str, str]:
+    limits = version.config["limits"]
+    return {name: f"{limits[name]:,}" for name in LIMIT_LABELS if limits.get(name) is not None}
+
+
+class EndpointForm(forms.Form):
+    """A model behind any OpenAI-compatible server. The key itself is never typed here."""
+
+    base_url = forms.CharField(
+        label="Base URL",
+        error_messages={"required": "write the address of the server, usually it ends in /v1"},
+    )
+    model_id = forms.CharField(
+        label="Model id", error_messages={"required": "write the id the server knows the model by"}
+    )
+    key_variable = forms.CharField(label="Variable that holds the key", required=False)
+    context_window = forms.CharField(label="Context window", required=False)
+    name = forms.CharField(label="Name in the lab", required=False, max_length=200)
+
+    def take_errors(self, errors: Mapping[str, str]) -> None:
+        for name, text in errors.items():
+            self.add_error(name if name in self.fields else None, text)

@@ -1,0 +1,32 @@
+"""Is the web process there, and can the lab work?"""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from lab.services import lab
+
+
+@login_not_required
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """200 as soon as the process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@login_not_required
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """200 when the database answers and a worker has reported lately, else 503 with what is missing."""
+    missing = []
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        if not lab.workers_alive():
+            missing.append("no worker has reported lately")
+    except DatabaseError as error:
+        missing.append(f"database: {error}")
+    return JsonResponse({"ready": not missing, "missing": missing}, status=503 if missing else 200)

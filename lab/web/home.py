@@ -1,0 +1,88 @@
+"""The first page: launch, what runs now, what finished, what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from lab.models import Experiment, Role, Run
+from lab.services import lab, runs, tasks
+from lab.services.errors import FieldErrors
+from lab.web.forms import LaunchForm
+from lab.web.http import for_role, signed_in
+
+RUNNING_SHOWN = 12
+FINISHED_SHOWN = 10
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    fresh = not Run.objects.exists()
+    form = LaunchForm(task_set=tasks.current_task_set(), fresh=fresh)
+    return render(request, "home/detail.html", _context(form, fresh=fresh))
+
+
+@require_POST
+@for_role(Role.OPERATOR)
+def launch(request: HttpRequest) -> HttpResponse:
+    """Launch and go to the run, or to the experiment when there are several; on a mistake the form stays filled."""
+    form = LaunchForm(request.POST, task_set=tasks.current_task_set())
+    if form.is_valid():
+        try:
+            experiment = runs.launch(
+                by=signed_in(request),
+                tasks=list(form.cleaned_data["tasks"]),
+                harness_versions=[form.cleaned_data["harness_version"]],
+                models=list(form.cleaned_data["models"]),
+                seeds=form.cleaned_data["seeds"],
+                limits=form.limits_as_typed(),
+                idempotency_key=form.cleaned_data["idempotency_key"] or None,
+            )
+        except FieldErrors as error:
+            form.take_errors(error.errors)
+        else:
+            return _to(experiment)
+    return render(request, "home/detail.html", _context(form, fresh=False), status=422)
+
+
+@require_POST
+@for_role(Role.ADMIN)
+def without_isolation(request: HttpRequest) -> HttpResponse:
+    """An admin agrees, once for the lab, that commands run as plain processes; asked again before it is stored."""
+    if request.POST.get("agreed") != "yes":
+        return render(request, "home/without_isolation.html", {"place": "home"})
+    runs.consent_without_isolation(by=signed_in(request))
+    messages.warning(
+        request, "Runs without isolation are allowed from now on; each is marked “not isolated”."
+    )
+    return redirect("home")
+
+
+def _to(experiment: Experiment) -> HttpResponse:
+    first_two = list(experiment.runs.values_list("pk", flat=True)[:2])
+    if len(first_two) == 1:
+        return redirect("run", first_two[0])
+    return redirect("experiment", experiment.pk)
+
+
+def _context(form: LaunchForm, *, fresh: bool) -> dict[str, Any]:
+    rows = Run.objects.all().for_rows()
+    ended = Run.Status.ENDED
+    return {
+        "place": "home",
+        "form": form,
+        "fresh": fresh,
+        "task_set": tasks.current_task_set(),
+        "isolation": lab.isolation(),
+        "running": rows.exclude(status=ended).order_by("position", "id")[:RUNNING_SHOWN],
+        "queued_count": Run.objects.filter(status=Run.Status.QUEUED).count(),
+        "finished": rows.filter(status=ended).order_by("-ended_at", "-id")[:FINISHED_SHOWN],
+        "finished_count": Run.objects.filter(status=ended).count(),
+        "todo": lab.todo(),
+        "latest": lab.latest_experiment(),
+        "lab": lab.state(),
+    }
