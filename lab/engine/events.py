@@ -208,7 +208,10 @@ class FileChange(Base):
 
 
 class WorkspaceChanged(Base):
-    """What one tool call changed. `archive` is the SHA-256 of a stored tar of the files after the change."""
+    """What one tool call changed. `archive` is the SHA-256 of a stored tar of the files after the change.
+
+    `problem` says what could not be kept; a workspace rebuilt from the log would then not be exact.
+    """
 
     kind: Literal["workspace_changed"] = "workspace_changed"
     step: int
@@ -216,6 +219,7 @@ class WorkspaceChanged(Base):
     call_id: str
     changes: list[FileChange]
     archive: str | None = None
+    problem: str = ""
 
 
 class HistoryRewritten(Base):
@@ -274,7 +278,8 @@ class Resumed(Base):
 class PatchCaptured(Base):
     """The agent has ended and its patch is kept. `patch` is a git diff against the snapshot, "" when empty.
 
-    Work the agent committed is part of it. `files` holds path, change, added, removed for each file.
+    Work the agent committed is part of it. `files` holds path, change, added, removed for each file;
+    `left_out` says what is not in the patch and why.
     """
 
     kind: Literal["patch_captured"] = "patch_captured"
@@ -284,6 +289,7 @@ class PatchCaptured(Base):
     patch: str
     files: list[FileChange] = Field(default_factory=list)
     commits: int = 0
+    left_out: list[str] = Field(default_factory=list)
     final_message: str = ""
 
 
