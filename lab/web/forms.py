@@ -74,15 +74,13 @@ class LaunchForm(forms.Form):
     )
     seeds = forms.CharField(required=False)
 
-    def __init__(
-        self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet, fresh: bool = False
-    ) -> None:
+    def __init__(self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet | None) -> None:
         super().__init__(data)
-        self._fresh = fresh
-        self._tasks = list(task_set.tasks.all())
+        tasks = Task.objects.filter(task_set=task_set)
+        self._tasks = list(tasks)
         self._versions = list(HarnessVersion.objects.newest())
         self._models = list(Model.objects.in_use())
-        cast(forms.ModelMultipleChoiceField, self.fields["tasks"]).queryset = task_set.tasks.all()
+        cast(forms.ModelMultipleChoiceField, self.fields["tasks"]).queryset = tasks
         cast(forms.ModelChoiceField, self.fields["harness_version"]).queryset = HarnessVersion.objects.all()
         cast(forms.ModelMultipleChoiceField, self.fields["models"]).queryset = Model.objects.in_use()
         for limit, label in LIMIT_LABELS.items():
@@ -134,9 +132,7 @@ class LaunchForm(forms.Form):
             Choice(
                 pk=model.pk,
                 name=model.name,
-                note="scripted, no intelligence"
-                if model.scripted
-                else Truncator(model.endpoint.name).chars(28),
+                note=_what_it_is(model),
                 chosen=str(model.pk) in chosen,
                 scripted=model.scripted,
             )
@@ -181,6 +177,10 @@ class LaunchForm(forms.Form):
         for name, text in errors.items():
             field = next((known for known in (name, f"limit_{name}") if known in self.fields), None)
             self.add_error(field, text)
+
+
+def _what_it_is(model: Model) -> str:
+    return "scripted, no intelligence" if model.scripted else Truncator(model.endpoint.name).chars(28)
 
 
 def _shown_limits(version: HarnessVersion) -> dict[str, str]:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import lab, runs, tasks
+from lab.services import isolation, lab, overview, runs, tasks
 from lab.services.errors import FieldErrors
 from lab.web.forms import LaunchForm
 from lab.web.http import for_role, signed_in
@@ -22,14 +22,14 @@ FINISHED_SHOWN = 10
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     fresh = not Run.objects.exists()
-    form = LaunchForm(task_set=tasks.current_task_set(), fresh=fresh)
+    form = LaunchForm(task_set=tasks.current_task_set())
     return render(request, "home/detail.html", _context(form, fresh=fresh))
 
 
 @require_POST
 @for_role(Role.OPERATOR)
 def launch(request: HttpRequest) -> HttpResponse:
-    """Launch and go to the run, or to the experiment when there are several; on a mistake the form stays filled."""
+    """Launch and go to the run, or to the experiment of several; on a mistake the form stays filled."""
     form = LaunchForm(request.POST, task_set=tasks.current_task_set())
     if form.is_valid():
         try:
@@ -52,7 +52,7 @@ def launch(request: HttpRequest) -> HttpResponse:
 @require_POST
 @for_role(Role.ADMIN)
 def without_isolation(request: HttpRequest) -> HttpResponse:
-    """An admin agrees, once for the lab, that commands run as plain processes; asked again before it is stored."""
+    """An admin agrees, once for the lab, that commands run as plain processes; asked before it is stored."""
     if request.POST.get("agreed") != "yes":
         return render(request, "home/without_isolation.html", {"place": "home"})
     runs.consent_without_isolation(by=signed_in(request))
@@ -77,12 +77,12 @@ def _context(form: LaunchForm, *, fresh: bool) -> dict[str, Any]:
         "form": form,
         "fresh": fresh,
         "task_set": tasks.current_task_set(),
-        "isolation": lab.isolation(),
+        "isolation": isolation.isolation(),
         "running": rows.exclude(status=ended).order_by("position", "id")[:RUNNING_SHOWN],
         "queued_count": Run.objects.filter(status=Run.Status.QUEUED).count(),
         "finished": rows.filter(status=ended).order_by("-ended_at", "-id")[:FINISHED_SHOWN],
         "finished_count": Run.objects.filter(status=ended).count(),
-        "todo": lab.todo(),
-        "latest": lab.latest_experiment(),
+        "todo": overview.suggestions(task_set=tasks.current_task_set()),
+        "latest": overview.latest_experiment(),
         "lab": lab.state(),
     }
