@@ -24,11 +24,12 @@ class WallClock:
         self.limit = limit
         self._stop = stop
         self._closed = threading.Event()
-        # Guards the three times below: the run's thread writes them, the watching thread reads them.
+        # Guards the four times below: the run's thread writes them, the watching thread reads them.
         self._lock = threading.Lock()
         self._started: float | None = None
         self._paused_at: float | None = None
         self._paused_seconds = 0.0
+        self._ended: float | None = None
 
     def start(self) -> None:
         """Start counting; a second call does nothing."""
@@ -45,7 +46,7 @@ class WallClock:
         with self._lock:
             if self._started is None:
                 return 0.0
-            until = self._paused_at if self._paused_at is not None else time.monotonic()
+            until = self._ended or self._paused_at or time.monotonic()
             return until - self._started - self._paused_seconds
 
     @property
@@ -67,7 +68,10 @@ class WallClock:
                 self._paused_at = None
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop counting and watching; a second call does nothing."""
+        with self._lock:
+            if self._ended is None:
+                self._ended = time.monotonic()
         self._closed.set()
 
     def _watch(self) -> None:
