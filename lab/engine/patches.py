@@ -14,9 +14,10 @@ from unidiff.patch import Hunk, PatchedFile, PatchSet
 from lab.engine.errors import InfrastructureError, LabError
 from lab.engine.events import FileChange
 from lab.engine.sandboxes.base import Sandbox
+from lab.engine.scripts import GIT_FUNCTIONS, broken_script, run_script
 from lab.engine.tasks.snapshot import pack_repository
 from lab.engine.tasks.spec import TaskSpec
-from lab.engine.workspace import GIT_FUNCTIONS, broken_script, run_script
+from lab.engine.workspace_archive import shown
 
 PATCH_LIMIT_BYTES = 20_000_000
 Change = Literal["added", "modified", "deleted", "mode"]
@@ -143,7 +144,7 @@ def capture_patch(sandbox: Sandbox, base_commit: str, *, task: TaskSpec) -> Capt
         files=_read_summary(summary),
         commits=commits,
         left_out=[
-            f"{_shown(path).removeprefix('./')} is larger than {FILE_LIMIT_BYTES} bytes"
+            f"{shown(path).removeprefix('./')} is larger than {FILE_LIMIT_BYTES} bytes"
             for path in large.split(b"\0")
             if path
         ],
@@ -175,10 +176,6 @@ def _file_sections(patch: bytes) -> list[bytes]:
     return [section for section in re.split(rb"(?m)^(?=diff --git )", patch) if section]
 
 
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
-
-
 def _read_summary(summary: bytes) -> list[FileChange]:
     """Files of `git diff --raw --numstat -z`."""
     fields = iter(summary.split(b"\0"))
@@ -186,7 +183,7 @@ def _read_summary(summary: bytes) -> list[FileChange]:
     for entry in fields:
         if entry.startswith(b":"):
             before, after, old, new, status = entry[1:].split(b" ")
-            path = _shown(next(fields))
+            path = shown(next(fields))
             changes[path] = FileChange(
                 path=path,
                 change=_change(status[:1], same_content=old == new),
@@ -194,7 +191,7 @@ def _read_summary(summary: bytes) -> list[FileChange]:
             )
         elif entry:
             added, removed, name = entry.split(b"\t", 2)
-            path = _shown(name)
+            path = shown(name)
             if added != b"-":
                 changes[path] = changes[path].model_copy(
                     update={"added": int(added), "removed": int(removed)}
@@ -354,7 +351,7 @@ def unquoted(name: str) -> str:
     if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
         return name
     inner = name[1:-1].encode("utf-8", "surrogateescape")
-    return _shown(_ESCAPE.sub(_unescape, inner))
+    return shown(_ESCAPE.sub(_unescape, inner))
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:

@@ -1,54 +1,27 @@
-"""A sandbox's workspace as a git repository made from a task's snapshot.
-
-Everything goes through the sandbox contract. A phase is one shell script, because each exec costs time.
-"""
+"""A workspace: made from a task's snapshot, watched for what tool calls change, rebuilt after a crash."""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
 from lab.engine.errors import InfrastructureError
-from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, ExecResult, Sandbox
-from lab.engine.stop import StopSignal
+from lab.engine.events import FileChange
+from lab.engine.sandboxes.base import Sandbox
+from lab.engine.scripts import GIT_FUNCTIONS, broken_script, run_script
 from lab.engine.tasks.snapshot import pack_repository
 from lab.engine.tasks.spec import TaskSpec
+from lab.engine.workspace_archive import Item, fold, pack_change, read_tar, shown, write_tar
+from lab.engine.workspace_listing import Entries, Entry, list_entries
 
-SCRIPT_TIMEOUT_SECONDS = 600.0
-
-# Nobody's git configuration has a say: not the machine's, not the agent's. The fixed identity and date make
-# the snapshot's commit id depend on its files alone.
-GIT_ENVIRONMENT = {
-    "LC_ALL": "C",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_AUTHOR_NAME": "snapshot",
-    "GIT_AUTHOR_EMAIL": "snapshot@localhost",
-    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00+0000",
-    "GIT_COMMITTER_NAME": "snapshot",
-    "GIT_COMMITTER_EMAIL": "snapshot@localhost",
-    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00+0000",
-}
-
-# HOME stands in for versions of git that do not know GIT_CONFIG_GLOBAL. The attributes keep a blob equal to
-# the file's bytes whatever attributes the tree itself names; they have the last word in git.
-GIT_FUNCTIONS = r"""
-set -eu
-safe_git() { HOME=/nonexistent command git -c safe.directory='*' -c core.hooksPath=/dev/null "$@"; }
-make_repository() {
-    safe_git init -q --template= "$1"
-    mkdir -p "$1/.git/info"
-    printf '%s\n' '* -text -ident -filter -working-tree-encoding !eol !diff !merge !whitespace' \
-        > "$1/.git/info/attributes"
-    safe_git --git-dir="$1/.git" symbolic-ref HEAD refs/heads/main
-}
-commit_snapshot() {
-    ( cd "$1" && safe_git add -A -f . )
-    tree=$(safe_git -C "$1" write-tree)
-    commit=$(echo snapshot | safe_git -C "$1" commit-tree "$tree")
-    safe_git -C "$1" update-ref refs/heads/main "$commit"
-}
-"""
+ARCHIVE_LIMIT_BYTES = 100_000_000
+# Lines are counted against a file's text before the call; it is kept for files of a size that people write.
+TEXT_LIMIT_BYTES = 256_000
+TEXTS_LIMIT_BYTES = 64_000_000
+_COMPARED_LINES = 2_000
 
 _PREPARE = (
     GIT_FUNCTIONS
@@ -73,34 +46,6 @@ echo "$commit"
 )
 
 
-def run_script(
-    sandbox: Sandbox,
-    script: str,
-    *arguments: str,
-    stdin: bytes = b"",
-    timeout: float = SCRIPT_TIMEOUT_SECONDS,
-    output_limit: int = OUTPUT_HEAD_BYTES,
-    stop: StopSignal | None = None,
-) -> ExecResult:
-    """Run one of the lab's own shell scripts in the workspace, in git's fixed environment.
-
-    Raises:
-        SandboxLostError: the sandbox is gone.
-        InfrastructureError: the script did not end within `timeout` seconds.
-    """
-    result = sandbox.exec(
-        ["sh", "-c", script, "lab", *arguments],
-        timeout=timeout,
-        stdin=stdin,
-        environment=GIT_ENVIRONMENT,
-        output_limit=output_limit,
-        stop=stop,
-    )
-    if result.timed_out:
-        raise InfrastructureError(f"a script of the lab did not end within {timeout:.0f} s in the sandbox")
-    return result
-
-
 def prepare_workspace(sandbox: Sandbox, task: TaskSpec) -> str:
     """Unpack the task's snapshot into the empty workspace as a git repository of one commit; return its id.
 
@@ -116,16 +61,211 @@ def prepare_workspace(sandbox: Sandbox, task: TaskSpec) -> str:
     return result.stdout.text().strip()
 
 
-def broken_script(sandbox: Sandbox, result: ExecResult, what: str) -> InfrastructureError:
-    """The error for a script of the lab that failed: names missing programs where that is the reason."""
-    looked = run_script(
-        sandbox, 'for tool in git tar find mktemp; do command -v "$tool" >/dev/null || echo "$tool"; done'
-    )
-    missing = looked.stdout.text().split()
-    if missing:
-        names = ", ".join(missing)
-        return InfrastructureError(
-            f"{what}: the sandbox has no {names}; install it in the task's environment", retryable=False
+class WorkspaceDelta(NamedTuple):
+    """What changed since the last look.
+
+    `changes` is for people: files and links, what lies in a `.git` left out. `archive` has everything, None
+    when nothing changed. `problem` says what could not be kept and why, "" when all was: a workspace rebuilt
+    from the archives would not be exact.
+    """
+
+    changes: list[FileChange]
+    archive: bytes | None
+    problem: str = ""
+
+
+# Kinds that an archive can hold: files, folders, links, named pipes. A socket is nothing without its process.
+_KEPT_KINDS = frozenset({b"f", b"d", b"l", b"p"})
+
+
+class WorkspaceTracker:
+    """Finds what changed between two looks: one exec when nothing did, two when something did.
+
+    A path changed when kind, size, modification time, inode or mode differ; only then its content is read.
+    The task's cache globs are left out.
+    """
+
+    def __init__(self, sandbox: Sandbox, task: TaskSpec) -> None:
+        self._sandbox = sandbox
+        self._task = task
+        self._entries: Entries = {}
+        self._hashes: dict[bytes, str] = {}
+        self._texts: dict[bytes, bytes] = {}
+        self._texts_size = 0
+        self._snapshot_is_known = False
+
+    def baseline(self, archives: Iterable[bytes] = ()) -> None:
+        """Take the workspace as it is now for the state before the next change.
+
+        `archives` are those the workspace was rebuilt from, if it was.
+
+        Raises:
+            SandboxLostError: the sandbox is gone.
+            InfrastructureError: the workspace cannot be listed.
+        """
+        self._learn_snapshot()
+        for path, item in fold(archives).items.items():
+            self._learn(path, item)
+        self._entries = list_entries(self._sandbox, self._task.cache_globs, {})
+
+    def changes(self) -> WorkspaceDelta:
+        """What changed since the last call, or since `baseline`.
+
+        Raises: as `baseline`.
+        """
+        before = self._entries
+        after = list_entries(self._sandbox, self._task.cache_globs, before)
+        self._entries = after
+        gone = sorted(before.keys() - after.keys())
+        touched = sorted(path for path, entry in after.items() if entry.differs(before.get(path)))
+        if not gone and not touched:
+            return WorkspaceDelta([], None)
+        readable = [path for path in touched if after[path].kind in _KEPT_KINDS]
+        size = sum(after[path].size for path in readable)
+        too_large = size > ARCHIVE_LIMIT_BYTES
+        items = {} if too_large else _fetch(self._sandbox, readable)
+        unread = [path for path in readable if path not in items]
+        changed = {path: item for path, item in items.items() if self._really(path, item, before, after)}
+        changes = [*self._listed(gone, changed, before), *self._listed_unread(unread, before, after)]
+        problem = (
+            f"{size} bytes changed, more than the {ARCHIVE_LIMIT_BYTES} that are kept" if too_large else ""
         )
-    said = result.stderr.text().strip()[-2000:]
-    return InfrastructureError(f"{what} (exit code {result.exit_code}): {said or 'nothing was said'}")
+        if unread and not too_large:
+            problem = f"could not be read: {', '.join(shown(path) for path in unread)}"
+        for path, item in changed.items():
+            self._learn(path, item)
+        if too_large or not (changed or gone):
+            return WorkspaceDelta(changes, None, problem)
+        replaced = [path for path in changed if path in before and before[path].kind != after[path].kind]
+        return WorkspaceDelta(changes, pack_change(changed, [*gone, *replaced]), problem)
+
+    def _really(self, path: bytes, item: Item, before: Entries, after: Entries) -> bool:
+        """Whether more than times and inode changed."""
+        old, new = before.get(path), after[path]
+        if old is None or (old.kind, old.mode) != (new.kind, new.mode):
+            return True
+        return new.kind != b"d" and self._hashes.get(path) != _hash(item)
+
+    def _listed(
+        self, gone: list[bytes], changed: Mapping[bytes, Item], before: Entries
+    ) -> Iterator[FileChange]:
+        for path in sorted({*gone, *changed}):
+            item = changed.get(path)
+            kind_before = before[path].kind if path in before else b""
+            if _is_internal(path) or (kind_before in (b"", b"d") and (item is None or item.header.isdir())):
+                continue
+            old = self._texts.get(path, b"" if path not in before else None)
+            if item is None or item.header.isdir():
+                added, removed = count_lines(old, b"")
+                yield FileChange(path=shown(path), change="deleted", added=added, removed=removed)
+                continue
+            yield self._file_change(path, item, old, new=kind_before in (b"", b"d"))
+
+    def _file_change(self, path: bytes, item: Item, old: bytes | None, *, new: bool) -> FileChange:
+        header, content = item
+        change: Literal["added", "modified", "mode"] = "added" if new else "modified"
+        if not new and self._hashes.get(path) == _hash(item):
+            change = "mode"
+        readable = header.isreg() and len(content) <= TEXT_LIMIT_BYTES
+        added, removed = count_lines(old, content) if readable else (None, None)
+        return FileChange(
+            path=shown(path),
+            change=change,
+            size=len(content) if header.isreg() else None,
+            mode=header.mode,
+            sha256=_hash(item) if header.isreg() else None,
+            link=header.linkname.encode("utf-8", "surrogateescape").decode("utf-8", "replace") or None,
+            added=added,
+            removed=removed,
+        )
+
+    def _listed_unread(self, unread: list[bytes], before: Entries, after: Entries) -> Iterator[FileChange]:
+        for path in unread:
+            if not _is_internal(path) and after[path].kind != b"d":
+                yield FileChange(
+                    path=shown(path),
+                    change="modified" if path in before else "added",
+                    size=after[path].size,
+                    mode=after[path].mode,
+                )
+
+    def _learn_snapshot(self) -> None:
+        if not self._snapshot_is_known:
+            self._snapshot_is_known = True
+            for path, item in read_tar(pack_repository(self._task)).items():
+                self._learn(path, item)
+
+    def _learn(self, path: bytes, item: Item) -> None:
+        self._hashes[path] = _hash(item)
+        self._texts_size -= len(self._texts.pop(path, b""))
+        fits = len(item.content) <= min(TEXT_LIMIT_BYTES, TEXTS_LIMIT_BYTES - self._texts_size)
+        if item.header.isreg() and fits and not _is_internal(path):
+            self._texts[path] = item.content
+            self._texts_size += len(item.content)
+
+
+def restore(sandbox: Sandbox, archives: Iterable[bytes], *, task: TaskSpec) -> None:
+    """Put the stored changes, oldest first, over a workspace that `prepare_workspace` just made.
+
+    Raises:
+        SandboxLostError: the sandbox is gone.
+        InfrastructureError: the result is not what the archives say; the text lists the paths that differ.
+    """
+    deleted, items = fold(archives)
+    if deleted:
+        run_script(
+            sandbox, "xargs -0 -r rm -rf --", stdin=b"\0".join(b"./" + path for path in sorted(deleted))
+        )
+    if items:
+        run_script(sandbox, "tar -xpf -", stdin=write_tar(items))
+    entries = list_entries(sandbox, task.cache_globs, {})
+    wrong = [path for path, item in items.items() if not _is_restored(entries.get(path), item)]
+    wrong += [path for path in deleted if path in entries and path not in items]
+    if wrong:
+        names = ", ".join(shown(path) for path in sorted(wrong)[:50])
+        raise InfrastructureError(f"the workspace could not be restored exactly; these paths differ: {names}")
+
+
+def _is_restored(entry: Entry | None, item: Item) -> bool:
+    header = item.header
+    if entry is None:
+        return False
+    if header.issym():
+        return entry.kind == b"l" and entry.size == len(header.linkname.encode("utf-8", "surrogateescape"))
+    kind = b"d" if header.isdir() else b"p" if header.isfifo() else b"f"
+    return entry.kind == kind and entry.mode == header.mode and (kind != b"f" or entry.size == header.size)
+
+
+def _fetch(sandbox: Sandbox, paths: list[bytes]) -> dict[bytes, Item]:
+    """The paths as they are now; one that cannot be read is missing."""
+    if not paths:
+        return {}
+    result = run_script(
+        sandbox,
+        "exec tar -cf - --format=gnu --no-recursion --hard-dereference --null -T -",
+        stdin=b"\0".join(b"./" + path for path in paths),
+        output_limit=2 * ARCHIVE_LIMIT_BYTES,
+    )
+    return read_tar(result.stdout.head)
+
+
+def count_lines(old: bytes | None, new: bytes) -> tuple[int | None, int | None]:
+    """Lines added and removed between two contents; None for both where one is unknown or binary."""
+    if old is None or b"\0" in old or b"\0" in new:
+        return None, None
+    left, right = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    if len(left) + len(right) > _COMPARED_LINES:
+        # Exact comparison takes quadratic time; counting equal lines misses only lines that moved.
+        return (Counter(right) - Counter(left)).total(), (Counter(left) - Counter(right)).total()
+    blocks = difflib.SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
+    kept = sum(block.size for block in blocks)
+    return len(right) - kept, len(left) - kept
+
+
+def _hash(item: Item) -> str:
+    content = item.header.linkname.encode("utf-8", "surrogateescape") if item.header.issym() else item.content
+    return hashlib.sha256(content).hexdigest()
+
+
+def _is_internal(path: bytes) -> bool:
+    return b".git" in path.split(b"/")

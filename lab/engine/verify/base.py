@@ -79,7 +79,7 @@ class VerificationResult:
 class TaskCheckResult:
     """Whether a task can be graded at all.
 
-    Without a patch every F2P test must fail and every P2P test pass; with the gold patch every test must pass.
+    Without a patch every F2P test must fail and every P2P test pass; with the gold patch all must pass.
     `problems` says what does not hold, test by test.
     """
 

@@ -58,8 +58,8 @@ def swe_bench(
 
     Passed is PASSED or XFAIL; for P2P a skip counts as kept. An expected test without a result is `missing`.
     No result at all is `unparsed`; so is a non-zero exit code that no failing test explains, because then
-    something outside the tests broke. A task without F2P tests cannot be resolved: it is invalid. The other tests come
-    after the expected ones and decide nothing.
+    something outside the tests broke. A task without F2P tests cannot be resolved: it is invalid. The other
+    tests come after the expected ones and decide nothing.
     """
     expected: dict[str, TestGroup] = dict.fromkeys(pass_to_pass, "pass_to_pass")
     expected.update(dict.fromkeys(fail_to_pass, "fail_to_pass"))
