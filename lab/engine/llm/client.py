@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import tenacity
 
-from lab.engine.errors import AttemptStoppedError, EndpointError, ExitReason
+from lab.engine.errors import AttemptStoppedError, EndpointError, ExitReason, InvalidValueError
 from lab.engine.events import Event, ModelCallFailed, ModelCallInterrupted, ModelCallStarted, Record
 from lab.engine.llm.base import (
     Cost,
@@ -21,6 +21,7 @@ from lab.engine.llm.base import (
     canonical_sha256,
     clean_json,
 )
+from lab.engine.llm.endpoint import list_models, names_of
 from lab.engine.llm.failures import CallFailure, CallInterrupted, ContextOverflowError, way_out
 from lab.engine.llm.openai_chat import ChatConnection, ShowDraft
 from lab.engine.pricing import price_call
@@ -292,7 +293,18 @@ class _Call:
                 detail=f"the wall time ended while the model was tried again: {failed.message}",
             )
         text = way_out(failed, client.model, key_variable=client._key_variable, tries=self._request)
+        if failed.status == 404:
+            text += self._models_there()
         return EndpointError(client._redact.text(text), retryable=failed.retryable)
+
+    def _models_there(self) -> str:
+        """What the server offers instead of an unknown model, as far as it says so quickly."""
+        model = self._client.model
+        try:
+            listed = list_models(model.base_url, self._client._api_key, model.headers, timeout=3.0)
+        except InvalidValueError:
+            return ""
+        return f"; the server lists: {names_of(listed)}"
 
 
 def redacted_reply(reply: Reply, redactor: Redactor) -> Reply:

@@ -1,0 +1,222 @@
+"""Looks at an endpoint before it is used: is the URL an API, is the key right, which models are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx2
+
+from lab.engine.errors import InvalidValueError
+from lab.engine.llm.base import JSONObject, ModelConfig
+from lab.engine.llm.failures import CallFailure, error_object, error_text
+from lab.engine.llm.openai_chat import ChatConnection
+from lab.engine.llm.transport import AbortableBackend, AbortableTransport
+from lab.engine.stop import StopSignal
+
+# Where servers write how many tokens fit: vLLM and SGLang, OpenRouter, others, llama.cpp, LM Studio.
+_WINDOW_PATHS = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "top_provider.context_length",
+    "meta.n_ctx",
+    "meta.n_ctx_train",
+    "loaded_context_length",
+)
+_MAX_LIST_BYTES = 16 * 1024 * 1024
+_NAMED = 12
+
+
+class ListedModel(NamedTuple):
+    """A model as the server lists it; `context_window` in tokens, None where the server does not say."""
+
+    id: str
+    context_window: int | None
+
+
+class NoModelListError(InvalidValueError):
+    """The server has no /models. It may be a chat server all the same."""
+
+
+def normal_base_url(text: str) -> str:
+    """The base URL without white space and closing slashes.
+
+    Raises:
+        InvalidValueError: no http(s) URL with a host, or the URL of one call instead of the base.
+    """
+    url = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as failed:
+        raise InvalidValueError("base_url", text, f"is no URL ({failed})") from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise InvalidValueError(
+            "base_url", text, "is no URL of a server; write it as in http://127.0.0.1:8000/v1"
+        )
+    if url.endswith("/chat/completions"):
+        short = url.removesuffix("/chat/completions")
+        raise InvalidValueError("base_url", text, f"is the address of one call; write {short}")
+    return url
+
+
+def list_models(
+    base_url: str,
+    api_key: str,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
+    *,
+    key_variable: str = "",
+) -> list[ListedModel]:
+    """What the server's /models lists, in its order. `timeout` in seconds; `key_variable` is for error texts.
+
+    Raises:
+        NoModelListError: the server has no /models.
+        InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
+    """
+    url = normal_base_url(base_url)
+    status, text = _get(url, api_key, headers or {}, timeout)
+    if status in {401, 403}:
+        named = key_variable or "the endpoint's key"
+        raise InvalidValueError("key", named, f"was refused by {url} (status {status}): {_said(text)}")
+    if text.lstrip().startswith("<"):
+        raise InvalidValueError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
+    if status in {404, 405, 501}:
+        raise NoModelListError("base_url", base_url, f"has no /models (status {status});{_hint(url)}")
+    if status >= 400:
+        raise InvalidValueError("base_url", base_url, f"answered {status}: {_said(text)}")
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise InvalidValueError("base_url", base_url, f"answers with no JSON;{_hint(url)}") from None
+    listed = answer.get("data") if isinstance(answer, dict) else answer
+    if not isinstance(listed, list):
+        raise InvalidValueError("base_url", base_url, f"answers without a list of models;{_hint(url)}")
+    return [
+        ListedModel(entry["id"], _window(entry))
+        for entry in listed
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    ]
+
+
+def check_model(
+    base_url: str,
+    model_id: str,
+    api_key: str,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10.0,
+    *,
+    key_variable: str = "",
+) -> ListedModel:
+    """The model as the server lists it; a server without /models is asked for one token instead.
+
+    Raises:
+        InvalidValueError: fields `base_url` and `key` as in `list_models`; `model_id` when it is unknown
+        there.
+    """
+    try:
+        listed = list_models(base_url, api_key, headers, timeout, key_variable=key_variable)
+    except NoModelListError as no_list:
+        _ask_for_one_token(no_list, model_id, api_key, headers or {}, timeout)
+        return ListedModel(model_id, None)
+    for model in listed:
+        if model.id == model_id:
+            return model
+    raise InvalidValueError("model_id", model_id, f"is not among the models there: {names_of(listed)}")
+
+
+def names_of(listed: list[ListedModel]) -> str:
+    """The ids for a sentence, the first dozen of them."""
+    if not listed:
+        return "it lists none"
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(model.id for model in listed[:_NAMED]) + more
+
+
+def _ask_for_one_token(
+    no_list: NoModelListError, model_id: str, api_key: str, headers: Mapping[str, str], timeout: float
+) -> None:
+    model = ModelConfig(
+        name=model_id,
+        model_id=model_id,
+        base_url=normal_base_url(str(no_list.value)),
+        headers=dict(headers),
+        connect_timeout=timeout,
+        read_timeout=timeout,
+    )
+    body: JSONObject = {
+        "model": model_id,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "max_tokens": 1,
+        "stream": True,
+    }
+    with ChatConnection(model, api_key=api_key) as connection:
+        try:
+            connection.try_once(step=0, body=body, stop=StopSignal(), draft=_no_draft)
+        except CallFailure as failed:
+            if failed.status in {401, 403}:
+                raise InvalidValueError(
+                    "key", "the endpoint's key", f"was refused: {failed.message}"
+                ) from failed
+            field, value = ("model_id", model_id) if failed.status == 400 else ("base_url", no_list.value)
+            reason = f"{no_list.reason} A chat request failed as well: {failed.message}"
+            raise InvalidValueError(field, value, reason) from failed
+
+
+def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+    """One token is not worth showing."""
+
+
+def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> tuple[int, str]:
+    sent = dict(headers)
+    if api_key and not any(name.lower() == "authorization" for name in sent):
+        sent["Authorization"] = f"Bearer {api_key}"
+    backend = AbortableBackend()
+    transport = AbortableTransport(url, backend)
+    try:
+        with (
+            httpx2.Client(transport=transport, timeout=timeout, follow_redirects=True) as client,
+            client.stream("GET", f"{url}/models", headers=sent) as response,
+        ):
+            data = bytearray()
+            for piece in response.iter_bytes():
+                data += piece
+                if len(data) > _MAX_LIST_BYTES:
+                    break
+            return response.status_code, bytes(data).decode("utf-8", "replace")
+    except httpx2.TimeoutException:
+        raise InvalidValueError(
+            "base_url", url, f"did not answer within {timeout:g} s; check that the server runs"
+        ) from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as failed:
+        raise InvalidValueError(
+            "base_url", url, f"cannot be reached ({failed}); check that the server runs, and the port"
+        ) from None
+    finally:
+        backend.forget()
+
+
+def _said(text: str) -> str:
+    try:
+        error = error_object(json.loads(text))
+    except ValueError:
+        error = None
+    return error_text(error) if error is not None else text.strip()[:200] or "nothing else"
+
+
+def _hint(url: str) -> str:
+    return " check the path" if url.endswith("/v1") else f" usually the base URL ends in /v1: try {url}/v1"
+
+
+def _window(entry: JSONObject) -> int | None:
+    for path in _WINDOW_PATHS:
+        value: Any = entry
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
