@@ -27,6 +27,17 @@ class Endpoint(models.Model):
         return self.name
 
 
+class ModelQuerySet(models.QuerySet["Model"]):
+    def in_use(self) -> ModelQuerySet:
+        """The newest version of each model that was not retired, scripted ones last."""
+        newer = Model.objects.filter(name=models.OuterRef("name"), version__gt=models.OuterRef("version"))
+        return (
+            self.filter(~models.Exists(newer), retired=False)
+            .select_related("endpoint")
+            .order_by("endpoint__scripted", "name")
+        )
+
+
 class Model(models.Model):
     """A model id at an endpoint with its settings.
 
@@ -46,6 +57,8 @@ class Model(models.Model):
     price_model = models.CharField(max_length=200, blank=True, default="")
     retired = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ModelQuerySet.as_manager()
 
     class Meta:
         db_table = "lab_model"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 
 
 class Experiment(models.Model):
@@ -68,6 +71,57 @@ class Arm(models.Model):
         return f"{self.harness_version} × {self.model}"
 
 
+class RunQuerySet(models.QuerySet["Run"]):
+    def for_rows(self) -> RunQuerySet:
+        """Runs with everything a row of a list shows, in one query."""
+        return self.select_related(
+            "facts", "task", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
+        )
+
+    def holding_slots(self) -> RunQuerySet:
+        """Runs a worker is at work on, or was when it died."""
+        return self.exclude(status__in=[Run.Status.QUEUED, Run.Status.ENDED])
+
+    def claimable(self, *, slots: int) -> RunQuerySet:
+        """Queued runs that may start now, the next one first.
+
+        Free slots of lab, endpoint and experiment are counted in the same query. `position` interleaves the
+        arms of an experiment, and experiments with each other.
+        """
+        active = Run.objects.holding_slots().order_by()
+        return (
+            self.filter(
+                status=Run.Status.QUEUED, cancel_asked=False, experiment__state=Experiment.State.ACTIVE
+            )
+            .alias(
+                lab_active=_count(active, Value(1)),
+                endpoint_active=_count(
+                    active.filter(arm__model__endpoint=OuterRef("arm__model__endpoint")),
+                    F("arm__model__endpoint"),
+                ),
+                experiment_active=_count(active.filter(experiment=OuterRef("experiment")), F("experiment")),
+            )
+            .filter(
+                Q(lab_active__lt=slots),
+                Q(arm__model__endpoint__concurrency_limit=None)
+                | Q(endpoint_active__lt=F("arm__model__endpoint__concurrency_limit")),
+                Q(experiment__concurrency=None) | Q(experiment_active__lt=F("experiment__concurrency")),
+            )
+            .order_by("position", "id")
+        )
+
+    def abandoned(self, *, now: dt.datetime) -> RunQuerySet:
+        """Runs in progress that nobody holds a valid lease of."""
+        leased = Attempt.objects.filter(run=OuterRef("pk"), lease_until__gte=now)
+        return self.holding_slots().filter(~Exists(leased))
+
+
+def _count(runs: RunQuerySet, group: F | Value) -> Coalesce:
+    """A correlated count, 0 where there is none."""
+    counted = runs.annotate(group=group).values("group").annotate(n=Count("pk")).values("n")
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
+
+
 class Run(models.Model):
     """One (arm, task, seed).
 
@@ -99,6 +153,8 @@ class Run(models.Model):
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="forks"
     )
     parent_seq = models.PositiveIntegerField(null=True, blank=True)
+
+    objects = RunQuerySet.as_manager()
 
     class Meta:
         db_table = "lab_run"

@@ -18,6 +18,19 @@ class Harness(models.Model):
         return self.name
 
 
+class HarnessVersionQuerySet(models.QuerySet["HarnessVersion"]):
+    def newest(self) -> HarnessVersionQuerySet:
+        """The newest version of each harness, presets first."""
+        newer = HarnessVersion.objects.filter(
+            harness=models.OuterRef("harness"), version__gt=models.OuterRef("version")
+        )
+        return (
+            self.filter(~models.Exists(newer))
+            .select_related("harness")
+            .order_by("-harness__preset", "harness__name")
+        )
+
+
 class HarnessVersion(models.Model):
     """A harness's configuration, frozen.
 
@@ -30,6 +43,8 @@ class HarnessVersion(models.Model):
     config = models.JSONField()
     source = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = HarnessVersionQuerySet.as_manager()
 
     class Meta:
         db_table = "lab_harness_version"

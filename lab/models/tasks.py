@@ -35,6 +35,9 @@ class Task(models.Model):
     trait = models.CharField(max_length=100, blank=True, default="")
     digest = models.CharField(max_length=64)
     folder = models.CharField(max_length=1000)
+    # What the folder's content was when the task was read; a run refuses a snapshot that has changed since.
+    repository_digest = models.CharField(max_length=64, blank=True, default="")
+    environment = models.JSONField(default=dict, blank=True)
     fail_to_pass_count = models.PositiveIntegerField(default=0)
     pass_to_pass_count = models.PositiveIntegerField(default=0)
 

@@ -1,0 +1,111 @@
+"""Long texts and archives beside the log: compressed files under the data folder, kept once by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from pathlib import Path
+
+import zstandard
+from django.conf import settings
+
+from lab.engine.errors import LabError
+from lab.models import Blob
+
+_local = threading.local()
+
+
+class BodyMissingError(LabError):
+    """A stored body is gone or no longer what it was. Lists, sums and costs do not depend on it."""
+
+
+def path_of(sha256: str) -> Path:
+    """Where the blob lies: `<data folder>/blobs/ab/cdef…`."""
+    return Path(settings.LAB_DATA_DIR) / "blobs" / sha256[:2] / sha256[2:]
+
+
+def store_file(data: bytes) -> Blob:
+    """Write the bytes unless they are there; the returned row is not saved.
+
+    The file is complete or absent, whatever is killed: it is written beside its place and renamed.
+
+    Raises:
+        OSError: the data folder is full or cannot be written.
+    """
+    digest = hashlib.sha256(data).hexdigest()
+    target = path_of(digest)
+    try:
+        stored = target.stat().st_size
+    except FileNotFoundError:
+        packed = _compressor().compress(data)
+        stored = len(packed)
+        _write_whole(target, packed)
+    return Blob(sha256=digest, size=len(data), stored_size=stored)
+
+
+def save_rows(blobs: list[Blob]) -> None:
+    """Record stored files. Rows that exist stay as they are."""
+    if blobs:
+        Blob.objects.bulk_create(blobs, ignore_conflicts=True)
+
+
+def put(*, data: bytes) -> str:
+    """Keep bytes; returns their SHA-256.
+
+    Raises:
+        OSError: the data folder is full or cannot be written.
+    """
+    blob = store_file(data)
+    save_rows([blob])
+    return blob.sha256
+
+
+def blob_bytes(*, sha256: str) -> bytes:
+    """The stored bytes, checked against their hash.
+
+    Raises:
+        BodyMissingError: the file is gone, torn or not what its name says.
+    """
+    if len(sha256) != 64 or not sha256.isalnum():
+        raise BodyMissingError(f"body missing: {sha256!r} is no SHA-256")
+    try:
+        packed = path_of(sha256).read_bytes()
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
+    except FileNotFoundError:
+        raise BodyMissingError(
+            f"body missing: the file of blob {sha256} is gone from the data folder"
+        ) from None
+    except (OSError, zstandard.ZstdError) as error:
+        raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BodyMissingError(f"body missing: the file of blob {sha256} holds something else now")
+    return data
+
+
+def blob_text(sha256: str) -> str:
+    """The stored text.
+
+    Raises:
+        BodyMissingError: as `blob_bytes`.
+    """
+    return blob_bytes(sha256=sha256).decode("utf-8", "surrogatepass")
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    # A compressor is not safe for two threads at once.
+    compressor: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
+    if compressor is None:
+        compressor = _local.compressor = zstandard.ZstdCompressor(level=3)
+    return compressor
+
+
+def _write_whole(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name[:16]}-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)

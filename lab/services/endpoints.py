@@ -1,0 +1,246 @@
+"""Endpoints and models: connected by admins, asked with a key that stays in the environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max
+
+from lab.engine.errors import InvalidValueError
+from lab.engine.llm.base import ModelConfig, Price
+from lab.models import Endpoint, Model, Role
+from lab.services.access import require
+from lab.services.errors import FieldErrorCollector
+
+SCRIPTED_ENDPOINT = "scripted"
+SCRIPTED_MODELS = ("scripted/solver", "scripted/struggler")
+
+
+class _Asked(NamedTuple):
+    base_url: str
+    model_id: str
+    key_variable: str
+    context_window: int | None
+    name: str
+
+
+@transaction.atomic
+def sync_scripted() -> list[Model]:
+    """The endpoint of the scripted models and its models. Their server starts inside each worker child."""
+    endpoint, _ = Endpoint.objects.get_or_create(name=SCRIPTED_ENDPOINT, defaults={"scripted": True})
+    return [
+        Model.objects.get_or_create(
+            name=name, version=1, defaults={"endpoint": endpoint, "model_id": name, "price_basis": "scripted"}
+        )[0]
+        for name in SCRIPTED_MODELS
+    ]
+
+
+def connect(
+    *,
+    by: User,
+    base_url: str,
+    model_id: str,
+    key_variable: str = "",
+    context_window: int | str | None = None,
+    name: str = "",
+) -> Model:
+    """Connect a model behind an OpenAI-compatible server, after asking the server for its models.
+
+    `context_window` in tokens; empty, it is read from `/models` where that says it. A model that is connected
+    already, with the same settings, is returned as it is; other settings make a new version, because a model
+    is never edited once a run used it.
+
+    Raises:
+        AccessDeniedError: `by` is no admin.
+        FieldErrors: for base_url, model_id, key_variable, context_window; each names value and way out.
+    """
+    require(by, Role.ADMIN)
+    errors = FieldErrorCollector()
+    asked = _Asked(
+        base_url=_base_url(base_url, errors),
+        model_id=_model_id(model_id, errors),
+        key_variable=_key_variable(key_variable, errors),
+        context_window=_context_window(context_window, errors),
+        name=name.strip() or model_id.strip(),
+    )
+    errors.raise_if_any()
+    window = _ask_server(asked, errors)
+    errors.raise_if_any()
+    return _store(asked._replace(context_window=asked.context_window or window))
+
+
+def key_for(endpoint: Endpoint) -> str:
+    """The endpoint's key out of the environment, "" where it names none.
+
+    Raises:
+        InvalidValueError: the variable is not set, or is one that no endpoint may name.
+    """
+    errors = FieldErrorCollector()
+    name = _key_variable(endpoint.key_variable, errors)
+    if errors.errors:
+        raise InvalidValueError(
+            "key_variable",
+            endpoint.key_variable,
+            "cannot be used: its value is not set, "
+            "or LAB_KEY_VARIABLES does not allow it; export it and start the lab again",
+        )
+    return os.environ.get(name, "") if name else ""
+
+
+def key_is_set(*, endpoint: Endpoint) -> bool:
+    """Whether the key can be had: the variable is set, or none is needed."""
+    return not endpoint.key_variable or bool(os.environ.get(endpoint.key_variable))
+
+
+def key_variables_in_use() -> list[str]:
+    """The names of all variables that endpoints name, for redaction."""
+    return list(Endpoint.objects.exclude(key_variable="").values_list("key_variable", flat=True).distinct())
+
+
+def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
+    """The model as the engine takes it. `base_url` is that of the scripted server, if it is scripted."""
+    endpoint = model.endpoint
+    return ModelConfig(
+        name=model.name,
+        model_id=model.model_id,
+        base_url=base_url or endpoint.base_url,
+        scripted=endpoint.scripted,
+        sampling=model.sampling,
+        extra_body=model.extra_body,
+        headers=endpoint.headers,
+        max_tokens_per_turn=model.max_tokens_per_turn,
+        context_window=model.context_window,
+        price=Price.model_validate(
+            {"basis": model.price_basis, "provider": model.price_provider, "model": model.price_model}
+        ),
+    )
+
+
+def _base_url(text: str, errors: FieldErrorCollector) -> str:
+    url = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        errors.add(
+            InvalidValueError(
+                "base_url", text, "is no web address; write one such as http://127.0.0.1:8080/v1"
+            )
+        )
+    elif parts.username or parts.password or parts.query or parts.fragment:
+        errors.add(
+            InvalidValueError(
+                "base_url",
+                f"{parts.scheme}://{parts.hostname}",
+                "has a name, password, query or fragment in it; put the key into a variable and name that",
+            )
+        )
+    return url
+
+
+def _model_id(text: str, errors: FieldErrorCollector) -> str:
+    if not text.strip():
+        errors.add(
+            InvalidValueError("model_id", text, "is empty; write the id the server knows the model by")
+        )
+    return text.strip()
+
+
+def _key_variable(text: str, errors: FieldErrorCollector) -> str:
+    name = text.strip()
+    if not name:
+        return ""
+    patterns = [pattern.strip() for pattern in settings.LAB_KEY_VARIABLES]
+    refused = fnmatch.fnmatchcase(name, "LAB_*") or fnmatch.fnmatchcase(name, "*SECRET*")
+    if refused or not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        errors.add(
+            InvalidValueError(
+                "key_variable",
+                name,
+                f"may not be named by an endpoint; allowed are {', '.join(patterns)}, never LAB_* or "
+                "*SECRET* (write the variable's name here, not the key itself)",
+            )
+        )
+    elif not os.environ.get(name):
+        errors.add(
+            InvalidValueError(
+                "key_variable",
+                name,
+                "is not set in the lab's environment; export it and start the lab again",
+            )
+        )
+    return name
+
+
+def _context_window(value: int | str | None, errors: FieldErrorCollector) -> int | None:
+    text = "" if value is None else str(value).replace(",", "").replace("_", "").strip()
+    if not text:
+        return None
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    errors.add(
+        InvalidValueError(
+            "context_window", str(value), "is no number of tokens; write one such as 32768, or leave it empty"
+        )
+    )
+    return None
+
+
+def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
+    """Whether the server is there, takes the key and knows the model; the context window it states."""
+    # Imported late: the client's libraries are large, and only this form needs them in the web process.
+    from lab.engine.llm.discovery import list_models
+
+    try:
+        known = list_models(
+            asked.base_url, os.environ.get(asked.key_variable, "") if asked.key_variable else ""
+        )
+    except InvalidValueError as error:
+        field = "key_variable" if error.field in ("key", "api_key") else error.field
+        errors.add(error, field=field)
+        return None
+    found = {model.id: model for model in known}
+    if asked.model_id not in found:
+        some = ", ".join(sorted(found)[:8]) or "none at all"
+        errors.add(
+            InvalidValueError("model_id", asked.model_id, f"is not known to the server; it lists {some}")
+        )
+        return None
+    return found[asked.model_id].context_window
+
+
+@transaction.atomic
+def _store(asked: _Asked) -> Model:
+    endpoint = _endpoint(asked)
+    values = {
+        "endpoint": endpoint,
+        "model_id": asked.model_id,
+        "context_window": asked.context_window,
+    }
+    newest = Model.objects.filter(name=asked.name).order_by("-version").first()
+    if newest is not None and not newest.retired and all(getattr(newest, k) == v for k, v in values.items()):
+        return newest
+    version = (Model.objects.filter(name=asked.name).aggregate(newest=Max("version"))["newest"] or 0) + 1
+    return Model.objects.create(name=asked.name, version=version, **values)
+
+
+def _endpoint(asked: _Asked) -> Endpoint:
+    known = Endpoint.objects.filter(
+        base_url=asked.base_url, key_variable=asked.key_variable, scripted=False
+    ).first()
+    if known is not None:
+        return known
+    host = urlsplit(asked.base_url).netloc
+    taken = set(Endpoint.objects.filter(name__startswith=host[:90]).values_list("name", flat=True))
+    names = (host[:90] if n == 1 else f"{host[:90]} ({n})" for n in range(1, len(taken) + 2))
+    name = next(name for name in names if name not in taken)
+    return Endpoint.objects.create(name=name, base_url=asked.base_url, key_variable=asked.key_variable)

@@ -1,0 +1,187 @@
+"""The roll-up of a run, folded from its log. Appending and rebuilding share the same fold."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from lab.engine.llm.base import JSONObject
+from lab.models import Event, RunFacts
+from lab.services.payloads import short_text
+
+USAGE_PARTS = ("input_uncached", "cache_read", "cache_write", "input_total", "output_total", "reasoning")
+SUMMARY_CHARACTERS = 160
+
+
+class Entry(NamedTuple):
+    """One event as its row holds it: kind, time, thin payload."""
+
+    kind: str
+    at: dt.datetime
+    payload: JSONObject
+
+
+def empty_facts(run_id: int) -> RunFacts:
+    """What a run's roll-up is before its first event."""
+    return RunFacts(run_id=run_id)
+
+
+def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
+    """The roll-up after `entries`, in place.
+
+    Calls, tokens and money count over all attempts; the rest is the newest attempt's.
+    """
+    for entry in entries:
+        handler = _HANDLERS.get(entry.kind)
+        if handler is not None:
+            handler(facts, entry)
+    return facts
+
+
+@transaction.atomic
+def rebuild_facts(*, run_id: int) -> RunFacts:
+    """Compute the roll-up anew from the whole log and store it."""
+    rows = Event.objects.filter(run_id=run_id).order_by("seq").values_list("kind", "at", "payload")
+    facts = fold(empty_facts(run_id), (Entry(*row) for row in rows.iterator(chunk_size=500)))
+    facts.save()
+    return facts
+
+
+def _attempt_started(facts: RunFacts, entry: Entry) -> None:
+    facts.steps = 0
+    facts.context_tokens = None
+    facts.pending = {}
+    facts.verdict = ""
+    facts.changed_files = []
+    facts.agent_seconds = None
+    facts.fail_to_pass_passed = facts.fail_to_pass_total = None
+    facts.pass_to_pass_passed = facts.pass_to_pass_total = None
+
+
+def _model_call_started(facts: RunFacts, entry: Entry) -> None:
+    facts.steps = max(facts.steps, entry.payload["step"])
+    facts.pending = _pending(entry, "model", summary="")
+
+
+def _model_call_ended(facts: RunFacts, entry: Entry) -> None:
+    payload = entry.payload
+    failed = entry.kind == "model_call_failed"
+    facts.calls += 1
+    facts.failed_calls += failed
+    reply = payload.get("reply")
+    _add_usage(facts, reply["usage"] if reply else payload.get("usage") or {})
+    _add_cost(facts, payload.get("cost") or {})
+    if entry.kind == "model_call_finished":
+        facts.context_tokens = payload["context_tokens"]
+    wait = payload.get("retry_in")
+    facts.pending = {} if wait is None else _pending(entry, "model", summary=f"tries again in {wait:.0f} s")
+
+
+def _tool_call_started(facts: RunFacts, entry: Entry) -> None:
+    payload = entry.payload
+    facts.pending = _pending(entry, "tool", summary=_summary(payload["arguments"])) | {
+        "tool": payload["tool"],
+        "timeout": payload.get("timeout"),
+    }
+
+
+def _nothing_pending(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = {}
+
+
+def _patch_captured(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = {}
+    facts.changed_files = [
+        {
+            "path": short_text(file["path"]),
+            **{name: file.get(name) for name in ("change", "added", "removed")},
+        }
+        for file in entry.payload["files"]
+    ]
+
+
+def _verification_started(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = _pending(entry, "verification", summary=entry.payload["rule"])
+
+
+def _verification_finished(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = {}
+    facts.verdict = entry.payload["outcome"]
+    tests = entry.payload["tests"]
+    facts.fail_to_pass_passed, facts.fail_to_pass_total = _passed(tests, "fail_to_pass")
+    facts.pass_to_pass_passed, facts.pass_to_pass_total = _passed(tests, "pass_to_pass")
+
+
+def _attempt_ended(facts: RunFacts, entry: Entry) -> None:
+    payload = entry.payload
+    facts.pending = {}
+    facts.steps = payload["steps"]
+    facts.agent_seconds = payload.get("agent_seconds")
+    peak = payload.get("peak_memory_bytes")
+    if peak is not None:
+        facts.peak_memory_bytes = max(facts.peak_memory_bytes or 0, peak)
+
+
+_HANDLERS: dict[str, Callable[[RunFacts, Entry], None]] = {
+    "attempt_started": _attempt_started,
+    "model_call_started": _model_call_started,
+    "model_call_finished": _model_call_ended,
+    "model_call_failed": _model_call_ended,
+    "model_call_interrupted": _model_call_ended,
+    "tool_call_started": _tool_call_started,
+    "tool_call_finished": _nothing_pending,
+    "tool_call_interrupted": _nothing_pending,
+    "patch_captured": _patch_captured,
+    "verification_started": _verification_started,
+    "verification_finished": _verification_finished,
+    "attempt_ended": _attempt_ended,
+    "run_ended": _nothing_pending,
+}
+
+
+def _pending(entry: Entry, kind: str, *, summary: str) -> JSONObject:
+    return {
+        "kind": kind,
+        "tool": "",
+        "summary": summary,
+        "since": entry.at.isoformat(timespec="milliseconds"),
+        "timeout": None,
+        "step": entry.payload.get("step"),
+    }
+
+
+def _summary(arguments: JSONObject) -> str:
+    """One line that says what a tool call is about."""
+    for name in ("command", "path", "file_path", "filePath", "pattern"):
+        text = short_text(arguments.get(name)).strip()
+        if text:
+            return text.splitlines()[0][:SUMMARY_CHARACTERS]
+    return ""
+
+
+def _add_usage(facts: RunFacts, usage: JSONObject) -> None:
+    for name in USAGE_PARTS:
+        part = usage.get(name)
+        if part is not None:
+            setattr(facts, name, (getattr(facts, name) or 0) + part)
+    if usage.get("input_total") is None or usage.get("output_total") is None:
+        facts.usage_unknown += 1
+
+
+def _add_cost(facts: RunFacts, cost: JSONObject) -> None:
+    amount = cost.get("amount")
+    if amount is None:
+        facts.cost_unknown += 1
+        return
+    facts.cost = (facts.cost or Decimal(0)) + Decimal(amount).quantize(Decimal("1E-10"))
+    basis = str(cost.get("basis", "unknown"))
+    facts.cost_basis = basis if facts.cost_basis in ("unknown", basis) else "mixed"
+
+
+def _passed(tests: list[dict[str, Any]], group: str) -> tuple[int, int]:
+    statuses = [test["status"] for test in tests if test["group"] == group]
+    return statuses.count("passed"), len(statuses)

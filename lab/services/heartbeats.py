@@ -1,0 +1,49 @@
+"""Signs of life of the lab's processes: files whose time is new. A row would wake every watcher."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from django.conf import settings
+
+FRESH_SECONDS = 15.0
+
+
+def beat(*, name: str) -> None:
+    """Say that the process `name` (such as `runs@host-123`) is alive.
+
+    Raises:
+        OSError: the data folder cannot be written.
+    """
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+
+
+def farewell(*, name: str) -> None:
+    """The process `name` ends on purpose."""
+    (_folder() / name).unlink(missing_ok=True)
+
+
+def ages(*, prefix: str) -> list[float]:
+    """Seconds since each process whose name begins with `prefix` was last heard of, the newest first."""
+    now = time.time()
+    found = []
+    for file in _folder().glob(f"{prefix}*"):
+        try:
+            found.append(now - file.stat().st_mtime)
+        except FileNotFoundError:
+            continue
+    return sorted(found)
+
+
+def remove_old(*, older_than: float = 3600.0) -> None:
+    """Forget processes not heard of for so many seconds."""
+    for file in _folder().glob("*"):
+        if time.time() - file.stat().st_mtime > older_than:
+            file.unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    return Path(settings.LAB_DATA_DIR) / "heartbeats"

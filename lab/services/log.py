@@ -1,0 +1,302 @@
+"""The event log: appended under a lease, numbered without gaps, read back thin or whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from lab.engine.errors import LeaseLostError
+from lab.engine.events import EVENT_ADAPTER, SCHEMA_VERSION, Record
+from lab.engine.events import Event as AnyEvent
+from lab.engine.llm.base import JSONObject
+from lab.models import Attempt, Blob, Call, Draft, Event, Run, RunFacts, TestResult, Verification
+from lab.services import blobs
+from lab.services.blobs import BodyMissingError, blob_text
+from lab.services.facts import Entry, empty_facts, fold
+from lab.services.payloads import is_reference, short_text, thin, whole
+from lab.services.transitions import transition
+
+__all__ = ["BodyMissingError", "append", "blob_text", "read_records", "store_draft", "thin_events"]
+
+_ROW_TEXT_CHARACTERS = 20_000
+_PHASES = {
+    "paused": Run.Status.PAUSED,
+    "resumed": Run.Status.RUNNING,
+    "verification_started": Run.Status.VERIFYING,
+}
+
+
+@dataclass
+class ThinEvents:
+    """Events ready for one transaction: rows without numbers, and the blobs their files are stored for."""
+
+    rows: list[Event] = field(default_factory=list)
+    blobs: dict[str, Blob] = field(default_factory=dict)
+
+
+def thin_events(*, run_id: int, attempt: int, events: Sequence[tuple[dt.datetime, AnyEvent]]) -> ThinEvents:
+    """Rows for the events, long texts stored as blob files. Done before the transaction: files are slow.
+
+    Raises:
+        OSError: the data folder is full or cannot be written.
+    """
+    ready = ThinEvents()
+
+    def keep(data: bytes) -> str:
+        blob = blobs.store_file(data)
+        ready.blobs[blob.sha256] = blob
+        return blob.sha256
+
+    for at, event in events:
+        payload = thin(event.model_dump(mode="json"), keep=keep)
+        ready.rows.append(
+            Event(
+                run_id=run_id,
+                attempt=attempt,
+                schema_version=SCHEMA_VERSION,
+                kind=event.kind,
+                step=payload.get("step"),
+                at=at,
+                payload=payload,
+            )
+        )
+    return ready
+
+
+def append(
+    *,
+    run_id: int,
+    attempt: int,
+    lease_token: int | None,
+    events: Sequence[AnyEvent] | Sequence[tuple[dt.datetime, AnyEvent]],
+    after_seq: int | None = None,
+) -> int:
+    """Append events to a run's log, with everything that is derived from them, in one transaction.
+
+    `lease_token` is that of the open attempt; None is for services that write about a run nobody holds.
+    `after_seq` is the last number the writer knows of. Returns the number of the last event.
+
+    Raises:
+        LeaseLostError: another worker child owns the attempt, it has ended, or somebody wrote since
+            `after_seq`; nothing was written.
+        OSError: the data folder is full or cannot be written; nothing was written.
+    """
+    stamped = [item if isinstance(item, tuple) else (timezone.now(), item) for item in events]
+    ready = thin_events(run_id=run_id, attempt=attempt, events=stamped)
+    with transaction.atomic():
+        last = _reserve(run_id, attempt, lease_token, len(ready.rows), after_seq)
+        for offset, row in enumerate(ready.rows):
+            row.seq = last - len(ready.rows) + 1 + offset
+        blobs.save_rows(list(ready.blobs.values()))
+        Event.objects.bulk_create(ready.rows)
+        _derive(run_id, attempt, ready.rows)
+    return last
+
+
+def store_draft(
+    *,
+    run_id: int,
+    attempt: int,
+    lease_token: int,
+    after_seq: int,
+    step: int,
+    content: str,
+    reasoning: str,
+    calls: str,
+    characters: int,
+) -> None:
+    """Overwrite the text that is still streaming. Shown while `after_seq` is the run's last event.
+
+    Raises:
+        LeaseLostError: another worker child owns the attempt.
+    """
+    with transaction.atomic():
+        if not _holds_lease(run_id, attempt, lease_token):
+            raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now")
+        previous = Draft.objects.filter(run_id=run_id).values_list("version", flat=True).first()
+        Draft(
+            run_id=run_id,
+            after_seq=after_seq,
+            step=step,
+            version=(previous or 0) + 1,
+            content=content,
+            reasoning=reasoning,
+            calls=calls,
+            characters=characters,
+        ).save(force_insert=previous is None, force_update=previous is not None)
+
+
+def read_records(
+    *, run_id: int, after: int = 0, limit: int | None = None, whole_texts: bool = True
+) -> list[Record]:
+    """The records after number `after`, oldest first, every text whole.
+
+    With `whole_texts` off, a long text is its first 400 characters. A text whose body is gone reads
+    "[body missing: …]".
+    """
+    rows = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
+    return [read_row(row, whole_texts=whole_texts) for row in (rows if limit is None else rows[:limit])]
+
+
+def read_row(row: Event, *, whole_texts: bool = True) -> Record:
+    """The record that a row holds."""
+    payload = whole(row.payload, text_of=_text_or_mark if whole_texts else short_text)
+    return Record(
+        seq=row.seq,
+        attempt=row.attempt,
+        at=row.at,
+        schema_version=row.schema_version,
+        event=EVENT_ADAPTER.validate_python(payload),
+    )
+
+
+def _text(value: object) -> str:
+    """A text of a thin payload for a row of its own: whole, from a very long one the end."""
+    if is_reference(value) and isinstance(value, dict):
+        return _text_or_mark(value)[-_ROW_TEXT_CHARACTERS:]
+    return short_text(value)
+
+
+def _text_or_mark(reference: JSONObject) -> str:
+    try:
+        return blob_text(reference["$blob"])
+    except BodyMissingError as error:
+        return f"[{error}]"
+
+
+def _holds_lease(run_id: int, attempt: int, lease_token: int) -> bool:
+    return Attempt.objects.filter(run_id=run_id, n=attempt, lease_token=lease_token, ended_at=None).exists()
+
+
+def _reserve(run_id: int, attempt: int, lease_token: int | None, count: int, after_seq: int | None) -> int:
+    """Take the next `count` numbers. The row lock of this UPDATE orders writers on every database."""
+    last = Run.objects.select_for_update().filter(pk=run_id).values_list("last_seq", flat=True).get()
+    if lease_token is not None and not _holds_lease(run_id, attempt, lease_token):
+        raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now")
+    if after_seq is not None and after_seq != last:
+        raise LeaseLostError(f"run {run_id}: its log ends at {last}, not at {after_seq}: somebody else wrote")
+    Run.objects.filter(pk=run_id).update(last_seq=last + count)
+    return last + count
+
+
+def _derive(run_id: int, attempt: int, rows: Sequence[Event]) -> None:
+    facts = RunFacts.objects.filter(pk=run_id).first()
+    known = facts is not None
+    facts = fold(facts or empty_facts(run_id), (Entry(row.kind, row.at, row.payload) for row in rows))
+    facts.save(force_insert=not known, force_update=known)
+    calls = [call for row in rows if (call := _call(row))]
+    if calls:
+        Call.objects.bulk_create(calls)
+    for row in rows:
+        derive = _DERIVED.get(row.kind)
+        if derive is not None:
+            derive(run_id, attempt, row)
+        if row.kind in _PHASES:
+            transition(run_id=run_id, to=_PHASES[row.kind])
+
+
+_CALL_STATES = {
+    "model_call_finished": Call.State.FINISHED,
+    "model_call_failed": Call.State.FAILED,
+    "model_call_interrupted": Call.State.INTERRUPTED,
+}
+
+
+def _call(row: Event) -> Call | None:
+    state = _CALL_STATES.get(row.kind)
+    if state is None:
+        return None
+    payload = row.payload
+    reply: JSONObject = payload.get("reply") or {}
+    usage: JSONObject = reply.get("usage") or payload.get("usage") or {}
+    cost: JSONObject = payload.get("cost") or {}
+    seconds = reply.get("seconds", payload.get("seconds"))
+    return Call(
+        run_id=row.run_id,
+        attempt=row.attempt,
+        step=payload["step"],
+        request=payload["request"],
+        seq=row.seq,
+        state=state,
+        model=short_text(reply.get("model", "")),
+        input_total=usage.get("input_total"),
+        input_uncached=usage.get("input_uncached"),
+        cache_read=usage.get("cache_read"),
+        cache_write=usage.get("cache_write"),
+        output_total=usage.get("output_total"),
+        reasoning=usage.get("reasoning"),
+        usage_source=usage.get("source", "absent"),
+        cost=None if cost.get("amount") is None else Decimal(cost["amount"]),
+        cost_basis=cost.get("basis", "unknown"),
+        price={name: cost.get(name) for name in ("unit_prices", "matched", "note")},
+        started_at=row.at - dt.timedelta(seconds=seconds or 0.0),
+        first_token_seconds=reply.get("first_token_seconds"),
+        seconds=seconds,
+    )
+
+
+def _sandbox_started(run_id: int, attempt: int, row: Event) -> None:
+    if row.payload["purpose"] != "agent":
+        return
+    Attempt.objects.filter(run_id=run_id, n=attempt).update(sandbox=row.payload)
+    Run.objects.filter(pk=run_id).update(sandbox_kind=row.payload["sandbox"])
+    transition(run_id=run_id, to=Run.Status.RUNNING)
+
+
+def _verification_finished(run_id: int, attempt: int, row: Event) -> None:
+    payload = row.payload
+    log: Any = payload["log"]
+    verification = Verification.objects.create(
+        run_id=run_id,
+        n=Verification.objects.filter(run_id=run_id).count() + 1,
+        attempt=attempt,
+        rule=payload["rule"],
+        outcome=payload["outcome"],
+        detail=_text(payload["detail"]),
+        log_blob=log["$blob"] if is_reference(log) else "",
+        seconds=payload["seconds"],
+        at=row.at,
+    )
+    TestResult.objects.bulk_create(
+        TestResult(
+            verification=verification,
+            position=position,
+            test_id=short_text(test["test_id"])[:500],
+            group=test["group"],
+            status=test["status"],
+            assertion=_text(test["assertion"]),
+            log=_text(test["log"]),
+        )
+        for position, test in enumerate(payload["tests"], start=1)
+    )
+
+
+def _attempt_ended(run_id: int, attempt: int, row: Event) -> None:
+    payload = row.payload
+    Attempt.objects.filter(run_id=run_id, n=attempt).update(
+        ended_at=row.at,
+        exit_reason=payload["exit_reason"],
+        native_reason=short_text(payload["native_reason"])[:200],
+        peak_memory_bytes=payload.get("peak_memory_bytes"),
+        cpu_seconds=payload.get("cpu_seconds"),
+        wall_seconds=payload.get("wall_seconds"),
+    )
+
+
+def _run_ended(run_id: int, attempt: int, row: Event) -> None:
+    transition(run_id=run_id, to=Run.Status.ENDED, at=row.at, exit_reason=row.payload["exit_reason"])
+    Draft.objects.filter(run_id=run_id).delete()
+
+
+_DERIVED = {
+    "sandbox_started": _sandbox_started,
+    "verification_finished": _verification_finished,
+    "attempt_ended": _attempt_ended,
+    "run_ended": _run_ended,
+}

@@ -1,0 +1,224 @@
+"""Launching runs and stopping them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from lab.engine.errors import ExitReason, InvalidValueError
+from lab.engine.events import ControlAsked, RunEnded
+from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.limits import UNITS, Limits, parse_limit
+from lab.models import Arm, Attempt, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
+from lab.services import log
+from lab.services.access import require
+from lab.services.errors import FieldErrorCollector, FieldErrors
+from lab.services.isolation import IsolationMissingError, consent_without_isolation, sandbox_kind
+from lab.services.messages import ring_workers
+from lab.services.tasks import is_practice
+from lab.services.transitions import transition
+
+__all__ = ["FieldErrors", "cancel", "consent_without_isolation", "launch", "transition"]
+
+MAX_SEEDS = 100
+MAX_RUNS = 10_000
+
+
+class _Plan(NamedTuple):
+    harness_version: HarnessVersion
+    model: Model
+    limits: Limits
+
+
+def launch(
+    *,
+    by: User,
+    tasks: Sequence[Task],
+    harness_versions: Sequence[HarnessVersion],
+    models: Sequence[Model],
+    seeds: int | str = 1,
+    limits: Mapping[str, str | None] | None = None,
+    idempotency_key: str = "",
+    name: str = "",
+    kind: str = Experiment.Kind.LAUNCHED,
+) -> Experiment:
+    """Launch every task with every harness version and model, `seeds` times each, as one experiment.
+
+    `limits` maps the name of a limit to what a person typed: "" keeps the harness's, None is "no limit". They
+    tighten the harness's limits and never widen them. The same `idempotency_key` launches once: a second call
+    returns the first one's experiment.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+        FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation" and each limit.
+    """
+    require(by, Role.OPERATOR)
+    if idempotency_key and (earlier := _earlier(idempotency_key)):
+        return earlier
+    errors = FieldErrorCollector()
+    count = _seeds(seeds, errors)
+    asked = _limits(limits or {}, errors)
+    _choices(tasks, harness_versions, models, errors)
+    _isolation(tasks, models, errors)
+    errors.raise_if_any()
+    plans = _plans(harness_versions, models, asked)
+    if len(plans) * len(tasks) * count > MAX_RUNS:
+        raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
+    try:
+        with transaction.atomic():
+            experiment = Experiment.objects.create(
+                name=name,
+                kind=kind,
+                task_set=tasks[0].task_set,
+                launched_by=by,
+                idempotency_key=idempotency_key or None,
+            )
+            runs = _create_runs(experiment, plans, tasks, count)
+            ring_workers(runs=len(runs))
+    except IntegrityError:
+        # The same form was sent twice at once, and the other one was first.
+        first = _earlier(idempotency_key)
+        if first is None:
+            raise
+        return first
+    return experiment
+
+
+def cancel(*, run: Run, by: User) -> None:
+    """Cancel a run: valid in every state, any number of times.
+
+    A queued run ends at once. A run that a worker holds is stopped by that worker, which looks once a second.
+    One that has ended stays as it is.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+    """
+    require(by, Role.OPERATOR)
+    with transaction.atomic():
+        current = Run.objects.select_for_update().get(pk=run.pk)
+        if current.status == Run.Status.ENDED or current.cancel_asked:
+            return
+        Run.objects.filter(pk=run.pk).update(cancel_asked=True)
+        control = Control.objects.create(run=current, kind=Control.Kind.CANCEL, asked_by=by)
+        if current.status == Run.Status.QUEUED:
+            end_without_worker(run=current, reason=ExitReason.CANCELLED, control=control)
+
+
+def end_without_worker(*, run: Run, reason: ExitReason, control: Control | None = None) -> None:
+    """End a run that no worker holds; a control that was asked and never seen is written down first."""
+    attempt = Attempt.objects.filter(run=run).order_by("-n").values_list("n", flat=True).first()
+    events: list[Any] = []
+    if control is not None:
+        events.append(ControlAsked(control=control.kind, person=control.asked_by.get_username()))
+        Control.objects.filter(pk=control.pk).update(seen_at=timezone.now())
+    events.append(RunEnded(exit_reason=reason.value))
+    log.append(run_id=run.pk, attempt=attempt or 0, lease_token=None, events=events)
+
+
+def _earlier(idempotency_key: str) -> Experiment | None:
+    return Experiment.objects.filter(idempotency_key=idempotency_key).first()
+
+
+def _seeds(seeds: int | str, errors: FieldErrorCollector) -> int:
+    text = str(seeds).strip()
+    if text.isdecimal() and 1 <= int(text) <= MAX_SEEDS:
+        return int(text)
+    errors.add(InvalidValueError("seeds", seeds, f"is no whole number from 1 to {MAX_SEEDS}; write 1"))
+    return 1
+
+
+def _limits(typed: Mapping[str, str | None], errors: FieldErrorCollector) -> dict[str, Any]:
+    """The limits a person asked for; a name that is left out keeps the harness's."""
+    asked: dict[str, Any] = {}
+    for name, text in typed.items():
+        if name not in UNITS:
+            errors.add(InvalidValueError(name, text or "", f"is no limit; known are {', '.join(UNITS)}"))
+        elif text is None:
+            asked[name] = None
+        elif text.strip():
+            try:
+                asked[name] = parse_limit(name, text)
+            except InvalidValueError as error:
+                errors.add(error)
+    return asked
+
+
+def _choices(
+    tasks: Sequence[Task],
+    harness_versions: Sequence[HarnessVersion],
+    models: Sequence[Model],
+    errors: FieldErrorCollector,
+) -> None:
+    if not tasks:
+        errors.say("tasks", "tasks: nothing is chosen; choose at least one task")
+    elif len({task.task_set_id for task in tasks}) > 1:
+        errors.say("tasks", "tasks: they belong to different task sets; choose tasks of one set")
+    if not harness_versions:
+        errors.say("harness", "harness: nothing is chosen; choose at least one harness")
+    if not models:
+        errors.say("models", "models: nothing is chosen; choose at least one model")
+    for model in models:
+        if model.retired:
+            errors.say(
+                "models", f"models: {model.name!r} is retired; choose its newer version or another model"
+            )
+
+
+def _isolation(tasks: Sequence[Task], models: Sequence[Model], errors: FieldErrorCollector) -> None:
+    practice = all(is_practice(task.task_set) for task in tasks)
+    try:
+        sandbox_kind(lab_commands_only=practice and all(model.scripted for model in models))
+    except IsolationMissingError as error:
+        errors.say("isolation", str(error))
+
+
+def _plans(
+    harness_versions: Sequence[HarnessVersion], models: Sequence[Model], asked: dict[str, Any]
+) -> list[_Plan]:
+    plans = []
+    for version in harness_versions:
+        own = HarnessConfig.model_validate(version.config).limits
+        for model in models:
+            effective = own.tightened(asked, context_window=model.context_window)
+            effective = effective.tightened({"max_tokens_per_turn": model.max_tokens_per_turn})
+            plans.append(_Plan(version, model, effective))
+    return plans
+
+
+def _create_runs(
+    experiment: Experiment, plans: Sequence[_Plan], tasks: Sequence[Task], seeds: int
+) -> list[Run]:
+    arms = [
+        Arm.objects.create(
+            experiment=experiment,
+            harness_version=plan.harness_version,
+            model=plan.model,
+            limits=plan.limits.model_dump(mode="json"),
+            limits_digest=plan.limits.digest,
+            letter=_letter(index),
+        )
+        for index, plan in enumerate(plans)
+    ]
+    runs = Run.objects.bulk_create(
+        Run(experiment=experiment, arm=arm, task=task, seed=seed, position=position)
+        for position, (seed, task, arm) in enumerate(_interleaved(arms, tasks, seeds))
+    )
+    RunFacts.objects.bulk_create(RunFacts(run=run) for run in runs)
+    return runs
+
+
+def _interleaved(arms: Sequence[Arm], tasks: Sequence[Task], seeds: int) -> Iterator[tuple[int, Task, Arm]]:
+    """Arms take turns, so that a slow hour of a server or of this machine meets all of them alike."""
+    for seed in range(1, seeds + 1):
+        for task in tasks:
+            for arm in arms:
+                yield seed, task, arm
+
+
+def _letter(index: int) -> str:
+    first, second = divmod(index, 26)
+    return (chr(ord("A") + first - 1) if first else "") + chr(ord("A") + second)

@@ -1,0 +1,136 @@
+"""Task sets: read from their folders into rows, handed to the engine as specs, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from lab.engine import registry
+from lab.engine.sandboxes.base import SandboxProvider
+from lab.engine.tasks.loader import load_task_set, practice_folder
+from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verification
+from lab.engine.verify.base import TaskCheckResult
+from lab.models import HiddenTaskPart, Task, TaskCheck, TaskSet
+
+
+def sync_task_set(*, folder: Path) -> TaskSet:
+    """The row of the task set in `folder`, made when its content is new.
+
+    Content decides: the same digest is the same row, wherever the folder lies now; changed content is a new
+    one beside the old. What stands outside the digest (place, plans, the words of the list) is brought up to
+    date.
+
+    Raises:
+        InvalidValueError: a file of the set is missing or does not fit.
+    """
+    spec = load_task_set(folder)
+    with transaction.atomic():
+        task_set, made = TaskSet.objects.get_or_create(
+            digest=spec.digest,
+            defaults={"name": spec.name, "version": spec.version, "title": spec.title, "folder": str(folder)},
+        )
+        if made:
+            _create_tasks(task_set, spec)
+        else:
+            _refresh(task_set, spec, folder)
+    return task_set
+
+
+def sync_practice() -> TaskSet:
+    """The task set "practice" that comes with the lab.
+
+    Raises:
+        InvalidValueError: as `sync_task_set`.
+    """
+    return sync_task_set(folder=practice_folder())
+
+
+def is_practice(task_set: TaskSet) -> bool:
+    """Whether the set is the lab's own: decided by where it lies, which no imported set can claim."""
+    return Path(task_set.folder) == practice_folder()
+
+
+def current_task_set() -> TaskSet | None:
+    """The set the first page offers: the practice set that was read last."""
+    newest = TaskSet.objects.order_by("-pk")
+    return newest.filter(folder=str(practice_folder())).first() or newest.first()
+
+
+def task_spec(task: Task) -> TaskSpec:
+    """The task as the engine takes it, hidden parts included: for runs and checks, never for pages."""
+    hidden: HiddenTaskPart = task.hidden
+    return TaskSpec(
+        id=task.slug,
+        title=task.title,
+        statement=task.statement,
+        repository=Path(task.folder),
+        difficulty=task.difficulty,
+        trait=task.trait,
+        environment=Environment.model_validate(task.environment),
+        verification=Verification.model_validate(hidden.verification),
+        gold_patch=hidden.gold_patch,
+        plans=hidden.plans,
+        repository_digest=task.repository_digest,
+    )
+
+
+def check_task(*, task: Task, data_folder: Path, provider: SandboxProvider) -> TaskCheckResult:
+    """Grade the task without a patch and with its gold patch, and keep what came out.
+
+    Raises:
+        InfrastructureError: a sandbox broke or the snapshot is missing; nothing is kept.
+    """
+    from lab.engine.verify.run import check_task as check
+
+    result = check(task_spec(task), provider=provider, data_folder=data_folder)
+    TaskCheck.objects.create(
+        task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)
+    )
+    return result
+
+
+def checking_provider(kind: str) -> SandboxProvider:
+    """The sandboxes checks run in."""
+    return registry.provider(kind)
+
+
+def _create_tasks(task_set: TaskSet, spec: TaskSetSpec) -> None:
+    for position, task in enumerate(spec.tasks, start=1):
+        row = Task.objects.create(
+            task_set=task_set,
+            slug=task.id,
+            position=position,
+            statement=task.statement,
+            digest=task.digest,
+            repository_digest=task.repository_digest,
+            environment=task.environment.model_dump(mode="json"),
+            fail_to_pass_count=len(task.verification.fail_to_pass),
+            pass_to_pass_count=len(task.verification.pass_to_pass),
+            **_outside_digest(task),
+        )
+        HiddenTaskPart.objects.create(
+            task=row,
+            verification=task.verification.model_dump(mode="json"),
+            gold_patch=task.gold_patch,
+            plans=task.plans,
+        )
+
+
+def _refresh(task_set: TaskSet, spec: TaskSetSpec, folder: Path) -> None:
+    TaskSet.objects.filter(pk=task_set.pk).update(title=spec.title, folder=str(folder))
+    task_set.title, task_set.folder = spec.title, str(folder)
+    for task in spec.tasks:
+        rows = Task.objects.filter(task_set=task_set, slug=task.id)
+        rows.update(**_outside_digest(task))
+        HiddenTaskPart.objects.filter(task__in=rows).update(plans=task.plans)
+
+
+def _outside_digest(task: TaskSpec) -> dict[str, Any]:
+    return {
+        "title": task.title,
+        "folder": str(task.repository),
+        "difficulty": task.difficulty,
+        "trait": task.trait,
+    }

@@ -1,0 +1,60 @@
+"""The one place where a run's status changes: a filtered UPDATE that says who won."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.utils import timezone
+
+from lab.models import Experiment, Run
+
+_Status = Run.Status
+# to -> from where. Whoever asks from another status has lost a race, or is mistaken.
+_ALLOWED: dict[str, tuple[str, ...]] = {
+    _Status.QUEUED: (_Status.PREPARING, _Status.RUNNING, _Status.PAUSED, _Status.VERIFYING),
+    _Status.PREPARING: (_Status.QUEUED,),
+    _Status.RUNNING: (_Status.PREPARING, _Status.PAUSED),
+    _Status.PAUSED: (_Status.RUNNING,),
+    _Status.VERIFYING: (_Status.PREPARING, _Status.RUNNING, _Status.PAUSED),
+    _Status.ENDED: (
+        _Status.QUEUED,
+        _Status.PREPARING,
+        _Status.RUNNING,
+        _Status.PAUSED,
+        _Status.VERIFYING,
+    ),
+}
+
+
+def transition(
+    *,
+    run_id: int,
+    to: str,
+    only_from: str | None = None,
+    at: dt.datetime | None = None,
+    exit_reason: str = "",
+) -> bool:
+    """Move a run to another status; True when this call did it.
+
+    `only_from` narrows the statuses it may come from. `exit_reason` belongs to `ended`. An experiment whose
+    last run ends, ends too.
+    """
+    at = at or timezone.now()
+    allowed = _ALLOWED[to] if only_from is None else (only_from,)
+    values: dict[str, object] = {"status": to}
+    if to == _Status.ENDED:
+        values |= {"ended_at": at, "exit_reason": exit_reason}
+    won = Run.objects.filter(pk=run_id, status__in=allowed).update(**values)
+    if won and to == _Status.PREPARING:
+        Run.objects.filter(pk=run_id, started_at=None).update(started_at=at)
+    if won and to == _Status.ENDED:
+        _end_experiment(run_id, at)
+    return bool(won)
+
+
+def _end_experiment(run_id: int, at: dt.datetime) -> None:
+    going_on = Run.objects.filter(experiment__runs=run_id).exclude(status=_Status.ENDED)
+    if not going_on.exists():
+        Experiment.objects.filter(runs=run_id, ended_at=None).update(
+            state=Experiment.State.ENDED, ended_at=at
+        )
