@@ -27,7 +27,7 @@ class Glob:
         root = context.resolve(required(arguments, "path")) if start else context.workspace
         base, segments = split_pattern(posixpath.join(root, pattern))
         listed, interrupted = _files(context, base, segments)
-        rules = [_rule(segment) for segment in segments]
+        rules = [rule_of(segment) for segment in segments]
         paths = [
             posixpath.join(base, path) if path else base
             for path in listed
@@ -62,7 +62,8 @@ def split_pattern(pattern: str) -> tuple[str, list[str]]:
 Rule = tuple[re.Pattern[str], bool] | None
 
 
-def _rule(segment: str) -> Rule:
+def rule_of(segment: str) -> Rule:
+    """The rule of one segment of a pattern."""
     if segment == "**":
         return None
     return re.compile(fnmatch.translate(segment), re.DOTALL), segment.startswith(".")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.engine.harnesses.arguments import parse_arguments, protocol_notes
+from lab.engine.llm.base import Reply, ToolCall, canonical_json
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ('{"command": "ls"', "not valid JSON"),
+        ("{'command': 'ls'}", "not valid JSON"),
+        ('{"timeout": NaN}', "NaN is no JSON"),
+        ('{"timeout": 1e999}', "too large"),
+        ("[1]", "a JSON array"),
+        ('"{\\"command\\": \\"ls\\"}"', "a JSON string"),
+        ("7", "a number"),
+        ("null", "null"),
+        ("true", "true or false"),
+        ('{"a": ' * 60 + "1" + "}" * 60, "nested too deeply"),
+        ("[" * 200_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_object_is_named_and_becomes_an_empty_one(raw: str, why: str) -> None:
+    parsed = parse_arguments(raw)
+    assert parsed.arguments == {}
+    assert why in parsed.malformed
+
+
+def test_a_lone_surrogate_written_as_an_escape_does_not_reach_the_tool() -> None:
+    parsed = parse_arguments('{"command": "echo \\ud800", "pair": "\\ud83d\\ude00"}')
+    assert parsed.malformed == ""
+    assert parsed.arguments == {"command": "echo \ufffd", "pair": "😀"}
+
+
+@given(st.text())
+def test_any_text_is_either_understood_or_named_malformed(raw: str) -> None:
+    parsed = parse_arguments(raw)
+    assert bool(parsed.malformed) or isinstance(json.loads(raw), dict)
+    canonical_json(parsed.arguments)
+
+
+@given(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text()))
+def test_every_json_object_is_understood(value: dict[str, object]) -> None:
+    parsed = parse_arguments(json.dumps(value))
+    assert parsed.malformed == ""
+    assert parsed.arguments == value
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<tool_call>\n<function=Bash>\n<parameter=command>ls</parameter></function></tool_call>",
+        "I run this:\n```bash\nls -la\n```",
+        "```mswea_bash_command\nls\n```",
+        '{"name": "Bash", "arguments": {"command": "ls"}}',
+        "[TOOL_CALLS] [...]",
+    ],
+)
+def test_a_call_written_as_text_is_pointed_out(content: str) -> None:
+    (note,) = protocol_notes(Reply(content=content, finish_reason="stop"))
+    assert "what looks like a tool call written as text" in note
+    assert "parser" in note
+
+
+def test_an_ordinary_answer_gets_no_note() -> None:
+    reply = Reply(content="Fixed `parse`.\n```python\nparse('1h')\n```", finish_reason="stop")
+    assert protocol_notes(reply) == []
+
+
+def test_a_call_inside_the_reasoning_is_pointed_out() -> None:
+    (note,) = protocol_notes(Reply(content="", reasoning="<tool_call>{}</tool_call>", finish_reason="stop"))
+    assert "reasoning" in note
+
+
+def test_a_dropped_call_and_a_wrong_finish_reason_are_pointed_out() -> None:
+    assert "sent none" in protocol_notes(Reply(content="x", finish_reason="tool_calls"))[0]
+    call = ToolCall(id="1", name="Bash", arguments="{}")
+    assert "finish reason stop" in protocol_notes(Reply(tool_calls=(call,), finish_reason="stop"))[0]
