@@ -10,7 +10,7 @@ def main() -> None:
     try:
         from django.core.management import execute_from_command_line
     except ImportError as error:
-        sys.exit(f"Django cannot be imported ({error}). `make run` installs it into .venv and starts the lab.")
+        sys.exit(f"Django cannot be imported ({error}). `make run` installs it and starts the lab.")
     execute_from_command_line(sys.argv)
 
 
