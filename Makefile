@@ -22,7 +22,7 @@ endif
 lint: test-environment
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	git ls-files -z 'templates/*.html' | xargs -0 $(PYTHON) -m djade --check --target-version 5.2
+	git ls-files -z 'templates/*.html' | xargs -0 $(VENV)/bin/djade --check --target-version 5.2
 	$(PYTHON) -m mypy
 	$(VENV)/bin/lint-imports
 
