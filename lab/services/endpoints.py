@@ -124,19 +124,15 @@ def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
 
 
 def _base_url(text: str, errors: FieldErrorCollector) -> str:
-    url = text.strip().rstrip("/")
+    from lab.engine.llm.endpoint import normal_base_url
+
     try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid:
-        errors.add(
-            InvalidValueError(
-                "base_url", text, "is no web address; write one such as http://127.0.0.1:8080/v1"
-            )
-        )
-    elif parts.username or parts.password or parts.query or parts.fragment:
+        url = normal_base_url(text)
+    except InvalidValueError as error:
+        errors.add(error)
+        return ""
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query or parts.fragment:
         errors.add(
             InvalidValueError(
                 "base_url",
@@ -198,24 +194,16 @@ def _context_window(value: int | str | None, errors: FieldErrorCollector) -> int
 def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
     """Whether the server is there, takes the key and knows the model; the context window it states."""
     # Imported late: the client's libraries are large, and only this form needs them in the web process.
-    from lab.engine.llm.discovery import list_models
+    from lab.engine.llm.endpoint import check_model
 
+    key = os.environ.get(asked.key_variable, "") if asked.key_variable else ""
     try:
-        known = list_models(
-            asked.base_url, os.environ.get(asked.key_variable, "") if asked.key_variable else ""
-        )
+        return check_model(
+            asked.base_url, asked.model_id, key, key_variable=asked.key_variable
+        ).context_window
     except InvalidValueError as error:
-        field = "key_variable" if error.field in ("key", "api_key") else error.field
-        errors.add(error, field=field)
+        errors.add(error, field="key_variable" if error.field == "key" else error.field)
         return None
-    found = {model.id: model for model in known}
-    if asked.model_id not in found:
-        some = ", ".join(sorted(found)[:8]) or "none at all"
-        errors.add(
-            InvalidValueError("model_id", asked.model_id, f"is not known to the server; it lists {some}")
-        )
-        return None
-    return found[asked.model_id].context_window
 
 
 @transaction.atomic
