@@ -123,7 +123,7 @@ class ScriptedServer:
 
 
 def _measure(body: JSONObject, turn: Turn) -> tuple[JSONObject, str]:
-    """Usage at four characters a token, and the finish reason; a turn over the cap is cut as a real one is."""
+    """Usage at four characters a token, and the finish reason; a turn over the cap is cut like a real one."""
     messages = body["messages"]
     prompt = _tokens(json.dumps([messages, body.get("tools")], ensure_ascii=False))
     last = max(

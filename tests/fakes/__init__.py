@@ -1,0 +1,1 @@
+"""Servers on loopback that stand for what the lab talks to, with every fault a test asks for."""
