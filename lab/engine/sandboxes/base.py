@@ -59,7 +59,7 @@ class ExecResult(NamedTuple):
 
 
 class ResourceUsage(NamedTuple):
-    """What a sandbox used from start to stop. None where this machine cannot measure it; `source` says how."""
+    """What a sandbox used from start to stop; `source` says how it was measured, None that it was not."""
 
     peak_memory_bytes: int | None
     cpu_seconds: float | None
@@ -134,7 +134,7 @@ class Sandbox(Protocol):
         """
 
     def read(self, path: str, *, limit: int = READ_LIMIT_BYTES) -> bytes:
-        """The content of a file. A relative path starts at the workspace; links are followed inside the sandbox.
+        """The content of a file. Relative paths start at the workspace; links resolve inside the sandbox.
 
         Raises:
             FileNotFoundError, IsADirectoryError, PermissionError, NotADirectoryError: as for a local file.
@@ -143,7 +143,7 @@ class Sandbox(Protocol):
         """
 
     def write(self, path: str, data: bytes, *, mode: int | None = None) -> None:
-        """Create or overwrite a file, with its parent folders. `mode` such as 0o755; None keeps or uses 0o644.
+        """Create or overwrite a file, with its parents. `mode` such as 0o755; None keeps or uses 0o644.
 
         Raises: as `read`, and OSError for a full disk.
         """
@@ -161,7 +161,7 @@ class SandboxProvider(Protocol):
     kind: str
 
     def available(self) -> str | None:
-        """None when this machine can run such sandboxes, else a sentence that says what is missing and the way out."""
+        """None when this machine can run such sandboxes, else what is missing and the way out."""
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start an empty sandbox whose workspace exists and is empty.

@@ -1,0 +1,81 @@
+"""Reading and writing files by shell text run inside the sandbox: links resolve as its commands see them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+
+from lab.engine.sandboxes.shell_program import quote
+
+_NO_WORKSPACE = 40
+_IS_FOLDER = 41
+_NOT_REGULAR = 42
+
+_MESSAGES = {
+    b"No such file or directory": errno.ENOENT,
+    b"Permission denied": errno.EACCES,
+    b"Operation not permitted": errno.EPERM,
+    b"Not a directory": errno.ENOTDIR,
+    b"Is a directory": errno.EISDIR,
+    b"File exists": errno.ENOTDIR,
+    b"No space left on device": errno.ENOSPC,
+    b"Disk quota exceeded": errno.EDQUOT,
+    b"Read-only file system": errno.EROFS,
+    b"Too many levels of symbolic links": errno.ELOOP,
+    b"File name too long": errno.ENAMETOOLONG,
+    b"Text file busy": errno.ETXTBSY,
+}
+
+
+def read_body(workspace: str, path: str, limit: int) -> bytes:
+    """Shell text that prints a regular file, one byte more than `limit` at most."""
+    return b"%s\nexec head -c %d <%s" % (_checks(workspace, path), limit + 1, quote(path))
+
+
+def write_body(workspace: str, path: str, mode: int | None) -> bytes:
+    """Shell text that puts its standard input into a file."""
+    parent = quote(posixpath.dirname(path))
+    lines = [_checks(workspace, path)]
+    if posixpath.dirname(path):
+        lines.append(b"[[ -d %s ]] || mkdir -p -- %s || exit 1" % (parent, parent))
+    if mode is None:
+        lines.append(b"exec cat >%s" % quote(path))
+    else:
+        lines.append(b"cat >%s && exec chmod %o -- %s" % (quote(path), mode & 0o7777, quote(path)))
+    return b"\n".join(lines)
+
+
+def _checks(workspace: str, path: str) -> bytes:
+    return (
+        b"cd -- %s || exit %d\n" % (quote(workspace), _NO_WORKSPACE)
+        + b"[[ -d %s ]] && exit %d\n" % (quote(path), _IS_FOLDER)
+        + b"[[ ! -f %s && -e %s ]] && exit %d" % (quote(path), quote(path), _NOT_REGULAR)
+    )
+
+
+def raise_for(code: int | None, stderr: bytes, path: str) -> None:
+    """Turn the end of such shell text into the error a local file would give.
+
+    Raises:
+        OSError: of the class that fits what went wrong.
+        ValueError: the path is no regular file.
+    """
+    if code == 0:
+        return
+    if code == _NOT_REGULAR:
+        raise ValueError(f"{path}: is no regular file")
+    number = errno.EIO
+    if code == _NO_WORKSPACE:
+        number = errno.ENOENT
+    elif code == _IS_FOLDER:
+        number = errno.EISDIR
+    else:
+        for text, value in _MESSAGES.items():
+            if text in stderr:
+                number = value
+                break
+    reason = os.strerror(number)
+    if number == errno.EIO:
+        reason = stderr.decode("utf-8", "replace").strip()[-300:] or f"ended with code {code}"
+    raise OSError(number, reason, path)

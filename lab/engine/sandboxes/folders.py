@@ -1,0 +1,190 @@
+"""The folders of a sandbox on the host, the marker by which leftovers are found, and their removal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.sandboxes.cgroup import remove_folders
+from lab.engine.sandboxes.processes import Table, descendants, entry, is_running, kill_selected, send
+
+MARKER = "sandbox.json"
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True)
+class SandboxFolders:
+    """Everything of one sandbox lies under `top`, which is made for it under the spec's scratch folder."""
+
+    top: Path
+    scratch_was_made: bool
+
+    @property
+    def identifier(self) -> str:
+        return self.top.name
+
+    @property
+    def control(self) -> Path:
+        return self.top / "control"
+
+    @property
+    def workspace(self) -> Path:
+        return self.top / "workspace"
+
+    @property
+    def home(self) -> Path:
+        return self.top / "home"
+
+    @property
+    def temporary(self) -> Path:
+        return self.top / "tmp"
+
+    def mark(
+        self, spec: SandboxSpec, kind: str, *, pids: Sequence[int] = (), groups: Sequence[Path] = ()
+    ) -> None:
+        """Write down what must be found and removed when nobody is left who remembers this sandbox."""
+        numbered = [[pid, found.start] for pid in pids if (found := entry(pid)) is not None]
+        content = {
+            "label": spec.label,
+            "kind": kind,
+            "identifier": self.identifier,
+            "boot": _boot_identifier(),
+            "processes": numbered,
+            "groups": [str(path) for path in groups],
+        }
+        beside = self.top / f".{MARKER}"
+        beside.write_text(json.dumps(content))
+        beside.replace(self.top / MARKER)
+
+    def remove(self) -> None:
+        """Remove everything, whatever modes and depths a command left."""
+        remove_tree(self.top)
+        if self.scratch_was_made:
+            with contextlib.suppress(OSError):
+                self.top.parent.rmdir()
+
+
+def create_folders(spec: SandboxSpec, kind: str, *, owner: int | None, passable: bool) -> SandboxFolders:
+    """Make the folders. `owner` is the uid commands run as; `passable` lets that uid walk through `top`.
+
+    Raises:
+        OSError: the scratch folder cannot be written.
+    """
+    made = not spec.scratch.exists()
+    spec.scratch.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", spec.label).strip("-")[:40]
+    top = spec.scratch.resolve() / f"{kind}-{slug}-{secrets.token_hex(4)}"
+    top.mkdir(mode=0o700)
+    folders = SandboxFolders(top, made)
+    folders.mark(spec, kind)
+    for path, mode in (
+        (folders.control, 0o711),
+        (folders.workspace, 0o755),
+        (folders.home, 0o755),
+        (folders.temporary, 0o1777),
+    ):
+        path.mkdir()
+        path.chmod(mode)
+        if owner is not None and path is not folders.control:
+            os.chown(path, owner, owner)
+    if passable:
+        top.chmod(0o711)
+    return folders
+
+
+def write_profile(folders: SandboxFolders, search_path: str, owner: int | None) -> None:
+    """The one start-up file of a login shell: puts PATH back after /etc/profile has reset it."""
+    profile = folders.home / ".profile"
+    profile.write_text(f"PATH={shlex.quote(search_path)}\nexport PATH\n")
+    if owner is not None:
+        os.chown(profile, owner, owner)
+
+
+def search_path(spec: SandboxSpec) -> str:
+    """PATH inside: the prefix, then what the environment says or the usual folders."""
+    return ":".join([*spec.path_prefix, spec.environment.get("PATH", DEFAULT_PATH)])
+
+
+def remove_tree(path: Path) -> None:
+    """`rm -rf` that also gets through folders without modes (their owner may give them back).
+
+    coreutils' rm is used because it knows no limit of depth or path length.
+    """
+    for _ in range(3):
+        done = subprocess.run(["rm", "-rf", "--", str(path)], capture_output=True, check=False)
+        if done.returncode == 0:
+            return
+        subprocess.run(["chmod", "-R", "u+rwx", "--", str(path)], capture_output=True, check=False)
+
+
+def reap(scratch_root: Path, alive: frozenset[str], kind: str) -> list[str]:
+    """Kill and remove the marked sandboxes of one kind under `scratch_root` whose label is not in `alive`.
+
+    Finds them directly in `scratch_root` and one folder deeper. Returns the labels removed, sorted.
+    """
+    removed = []
+    for marker in _markers(scratch_root):
+        try:
+            content = json.loads(marker.read_text())
+        except (OSError, ValueError):
+            continue
+        if content.get("kind") != kind or content["label"] in alive:
+            continue
+        _kill_marked(content)
+        remove_folders(Path(folder) for folder in content["groups"])
+        remove_tree(marker.parent)
+        if marker.parent.parent != scratch_root:
+            with contextlib.suppress(OSError):
+                marker.parent.parent.rmdir()
+        removed.append(content["label"])
+    return sorted(removed)
+
+
+def _markers(scratch_root: Path) -> Iterator[Path]:
+    for pattern in (f"*/{MARKER}", f"*/*/{MARKER}"):
+        yield from sorted(scratch_root.glob(pattern))
+
+
+def _kill_marked(content: dict[str, Any]) -> None:
+    """Kill by three signs: recorded processes and all below, the group, the mark in the environment."""
+    roots = set()
+    if content["boot"] == _boot_identifier():
+        roots = {pid for pid, start in content["processes"] if is_running(pid, start)}
+    # A supervisor that is stopped cannot restart what is killed next.
+    send(roots, signal.SIGSTOP)
+    mark = f"LAB_SANDBOX={content['identifier']}".encode()
+
+    def leftovers(table: Table) -> set[int]:
+        found = descendants(table, roots) | roots
+        for folder in content["groups"]:
+            with contextlib.suppress(OSError, ValueError):
+                found.update(int(pid) for pid in Path(folder, "cgroup.procs").read_text().split())
+        found.update(pid for pid in table if _has_mark(pid, mark))
+        return found & table.keys()
+
+    kill_selected(leftovers, seconds=3.0)
+
+
+def _has_mark(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _boot_identifier() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,275 @@
+"""A sandbox on this machine: a kept shell, a control group, folders; common to process and bubblewrap."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import posixpath
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lab.engine.errors import SandboxLostError
+from lab.engine.sandboxes.base import (
+    OUTPUT_HEAD_BYTES,
+    READ_LIMIT_BYTES,
+    ExecResult,
+    Output,
+    ResourceUsage,
+    SandboxFacts,
+)
+from lab.engine.sandboxes.cgroup import ControlGroup
+from lab.engine.sandboxes.file_access import raise_for, read_body, write_body
+from lab.engine.sandboxes.folders import SandboxFolders
+from lab.engine.sandboxes.kept_shell import Ended, KeptShell
+from lab.engine.sandboxes.processes import (
+    CLOCK_TICKS,
+    ProcessEntry,
+    Table,
+    descendants,
+    entry,
+    inner_pid,
+    kill_selected,
+    send,
+)
+from lab.engine.sandboxes.shell_program import command_body
+from lab.engine.stop import StopSignal
+
+_FILE_SECONDS = 60.0
+# Codes of a command that could not be started, and where the control shell says that it reports this.
+_NOT_STARTED = (126, 127)
+_SHELL_PREFIX = re.compile(rb"/proc/self/fd/\d+/next: line \d+: ")
+_KILLED = 128 + signal.SIGKILL
+
+
+class Parts(NamedTuple):
+    """What a provider has started.
+
+    `first` is the process the lab started. All processes of the sandbox stand below `root`: the sandbox's
+    process 1, or the supervisor. `own_numbers` says that the sandbox numbers its processes itself.
+    """
+
+    folders: SandboxFolders
+    shell: KeptShell
+    group: ControlGroup | None
+    first: subprocess.Popen[bytes]
+    root: int
+    own_numbers: bool
+
+
+class LocalSandbox:
+    """See `lab.engine.sandboxes.base.Sandbox`."""
+
+    def __init__(self, facts: SandboxFacts, parts: Parts) -> None:
+        self.facts = facts
+        self._parts = parts
+        self._shell = parts.shell
+        self._group = parts.group
+        self._started = time.monotonic()
+        self._final: ResourceUsage | None = None
+        # stop() may come from the run, the lease thread and the reaper at once.
+        self._stopping = threading.Lock()
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        output_limit: int = OUTPUT_HEAD_BYTES,
+        stop: StopSignal | None = None,
+    ) -> ExecResult:
+        if not argv:
+            raise ValueError("argv: [] names no command; give the program's name first")
+        extra = environment or {}
+        folder = posixpath.join(self.facts.workspace, cwd or "")
+        if any("\0" in text for text in (*argv, folder, *extra.keys(), *extra.values())):
+            self._shell.raise_if_lost()
+            return _refused("the command holds a NUL byte, which no program can be given")
+        kills = self._group.memory_kills() if self._group is not None else 0
+        ended = self._shell.run(
+            command_body(argv, folder, extra),
+            timeout=timeout,
+            output_limit=output_limit,
+            killer=self._kill_command,
+            stdin=stdin,
+            stop=stop,
+        )
+        out_of_memory = self._group is not None and self._group.memory_kills() > kills
+        return _result(ended, out_of_memory)
+
+    def read(self, path: str, *, limit: int = READ_LIMIT_BYTES) -> bytes:
+        ended = self._access(path, read_body(self.facts.workspace, path, limit), limit=limit + 1)
+        raise_for(ended.code, ended.stderr.head, path)
+        if ended.stdout.total > limit:
+            raise ValueError(f"{path}: is larger than {limit} bytes")
+        return ended.stdout.head
+
+    def write(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        ended = self._access(path, write_body(self.facts.workspace, path, mode), stdin=data)
+        raise_for(ended.code, ended.stderr.head, path)
+
+    def _access(self, path: str, body: bytes, *, stdin: bytes = b"", limit: int = 0) -> Ended:
+        if "\0" in path:
+            raise ValueError(f"{path!r}: holds a NUL byte")
+        ended = self._shell.run(
+            body,
+            timeout=_FILE_SECONDS,
+            output_limit=max(limit, 4096),
+            killer=self._kill_command,
+            stdin=stdin,
+        )
+        if ended.timed_out or ended.shell_restarted:
+            # A FIFO put there between check and opening is the only way to get here with a healthy sandbox.
+            raise ValueError(f"{path}: is no regular file, or its file system does not answer")
+        return ended
+
+    def usage(self) -> ResourceUsage:
+        if self._final is not None:
+            return self._final
+        peak, cpu, source = None, None, "process table"
+        if self._group is not None:
+            peak, cpu = self._group.counters()
+            source = f"cgroup v{self._group.version}"
+        if cpu is None:
+            found = entry(self._parts.root)
+            cpu = found.cpu_ticks / CLOCK_TICKS if found is not None else None
+        return ResourceUsage(peak, cpu, time.monotonic() - self._started, source)
+
+    def stop(self) -> ResourceUsage:
+        with self._stopping:
+            if self._final is None:
+                self._shell.abandon("The sandbox was stopped.")
+                self._final = self._end()
+            return self._final
+
+    def _end(self) -> ResourceUsage:
+        parts = self._parts
+        if parts.own_numbers:
+            # The kernel ends every process of a namespace with its process 1.
+            send([parts.root], signal.SIGKILL)
+        else:
+            send([parts.root], signal.SIGSTOP)
+            kill_selected(lambda table: self._members(table) - {parts.root})
+            send([parts.root], signal.SIGKILL)
+        peak, cpu = _wait(parts.first)
+        used = self.usage()
+        if used.peak_memory_bytes is None:
+            used = used._replace(peak_memory_bytes=peak, source=f"{used.source}, largest process")
+        if used.cpu_seconds is None:
+            used = used._replace(cpu_seconds=cpu)
+        self._shell.close()
+        if self._group is not None:
+            self._group.remove()
+        parts.folders.remove()
+        return used
+
+    def _members(self, table: Table) -> set[int]:
+        found = descendants(table, [self._parts.root])
+        if self._group is not None:
+            found |= self._group.members() & table.keys()
+        return found
+
+    def _kill_command(self, leader: int | None, began: int) -> None:
+        """Kill what a command started, daemons included; spare what earlier commands left running.
+
+        A process belongs to the command when it is not older than its leader (or, when that is unknown, than
+        the command itself) and no older process of the sandbox stands above it. Without a leader the shell
+        could not even fork: then everything goes.
+        """
+        root = self._parts.root
+        kept = {root}
+        if leader is not None:
+            kept.add(root if self._parts.own_numbers else self._shell.pid or root)
+        first: ProcessEntry | None = None
+
+        def chosen(table: Table) -> set[int]:
+            nonlocal first
+            members = self._members(table) - kept
+            if leader is None:
+                return members
+            first = first or self._find_leader(table, leader)
+            oldest = (first.start, first.pid) if first is not None else (began, 0)
+            return {pid for pid in members if _is_younger(table, pid, oldest, kept)}
+
+        kill_selected(chosen)
+
+    def _find_leader(self, table: Table, leader: int) -> ProcessEntry | None:
+        if not self._parts.own_numbers:
+            return table.get(leader)
+        for one in table.values():
+            if one.parent == self._parts.root and inner_pid(one.pid) == leader:
+                return one
+        return None
+
+
+def _is_younger(table: Table, pid: int, oldest: tuple[int, int], kept: set[int]) -> bool:
+    """True when the process and all above it, up to a kept one, are not older than `oldest`."""
+    while pid not in kept:
+        one = table.get(pid)
+        if one is None or pid == 1:
+            return True
+        if (one.start, one.pid) < oldest:
+            return False
+        pid = one.parent
+    return True
+
+
+def _wait(process: subprocess.Popen[bytes]) -> tuple[int | None, float | None]:
+    """Collect the first process: peak memory in bytes of its largest descendant, CPU seconds, if known."""
+    deadline = time.monotonic() + 2.0
+    while process.returncode is None:
+        try:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        except ChildProcessError:
+            process.returncode = -signal.SIGKILL
+            return None, None
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return used.ru_maxrss * 1024, used.ru_utime + used.ru_stime
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.001)
+    return None, None
+
+
+def _result(ended: Ended, out_of_memory: bool) -> ExecResult:
+    code, stderr = ended.code, ended.stderr
+    if code in _NOT_STARTED and not stderr.truncated and (found := _SHELL_PREFIX.match(stderr.head)):
+        stderr = _whole(stderr.head[found.end() :])
+    if code is None and not ended.timed_out and not ended.interrupted:
+        code = _KILLED
+        stderr = _with_note(stderr, "the command ended the shell that ran it; a new one was started")
+    return ExecResult(
+        code, ended.stdout, stderr, ended.timed_out, ended.interrupted, out_of_memory, ended.seconds
+    )
+
+
+def _refused(reason: str) -> ExecResult:
+    return ExecResult(126, _whole(b""), _whole(f"{reason}\n".encode()), False, False, False, 0.0)
+
+
+def _whole(text: bytes) -> Output:
+    return Output(text, b"", len(text), hashlib.sha256(text).hexdigest())
+
+
+def _with_note(output: Output, note: str) -> Output:
+    """The stream followed by a sentence of the sandbox's own; the hash stays that of the command's bytes."""
+    text = f"[{note}]\n".encode()
+    if output.truncated:
+        return output._replace(tail=output.tail + text, total=output.total + len(text))
+    return output._replace(head=output.head + text, total=output.total + len(text))
+
+
+def lost(what: str, error: BaseException, log: bytes = b"") -> SandboxLostError:
+    """The error of a start that failed, with what the program that failed had to say."""
+    said = log.decode("utf-8", "replace").strip()[-500:]
+    return SandboxLostError(f"{what}: {said or error}")

@@ -1,0 +1,132 @@
+"""The text of the kept control shell and of what it is told to run: bash, quoted byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# Variables bash refuses to set or answers with values of its own; `env` hands them to the command instead.
+_OWNED_BY_BASH = frozenset(
+    {
+        "BASHOPTS",
+        "BASHPID",
+        "BASH_ARGV0",
+        "BASH_COMMAND",
+        "BASH_SUBSHELL",
+        "BASH_VERSINFO",
+        "COMP_WORDBREAKS",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "LINENO",
+        "OLDPWD",
+        "PPID",
+        "PWD",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SHLVL",
+        "SRANDOM",
+        "UID",
+        "_",
+    }
+)
+CANNOT_CHANGE_FOLDER = 126
+
+
+class Descriptors(NamedTuple):
+    """The file descriptors the control shell inherits. A command it starts has none of them."""
+
+    commands: int
+    status: int
+    folder: int
+
+
+def as_bytes(text: str) -> bytes:
+    """Text as a command receives it; file names that are no UTF-8 survive, stray surrogates become `?`."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def quote(text: str) -> bytes:
+    return b"'" + as_bytes(text).replace(b"'", b"'\\''") + b"'"
+
+
+def control_program(fds: Descriptors) -> str:
+    """What the control shell runs from start to end: on each line read, it runs the file named `next`.
+
+    Its own signals are caught, so that a command cannot end it with one it is allowed to send. `set -m`
+    gives every command a process group of its own.
+    """
+    return (
+        "trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE; set -m; "
+        "umask 022; LC_ALL=C; cd /; unset SHLVL OLDPWD; "
+        f". /proc/self/fd/{fds.folder}/begin; "
+        f"printf 'R %d\\n' $$ >&{fds.status}; "
+        f"while IFS= read -r -u {fds.commands} lab_line; do "
+        f". /proc/self/fd/{fds.folder}/next || printf 'L\\n' >&{fds.status}; done"
+    )
+
+
+def begin_file(environment: Mapping[str, str]) -> bytes:
+    """Functions every command needs: its environment, and an honest exit code when `wait` was disturbed."""
+    settle = (
+        b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do wait -f "$lab_pid"; lab_code=$?; done; '
+        b'wait "$lab_pid" 2>/dev/null; lab_again=$?; [[ $lab_again -eq 127 ]] || lab_code=$lab_again; }\n'
+    )
+    return (
+        b"PATH=/usr/local/bin:/usr/bin:/bin\nlab_environment() {\n:\n"
+        + _exports(environment)
+        + b"}\n"
+        + settle
+    )
+
+
+def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes], body: bytes) -> bytes:
+    """One command: `streams` are what it reads, its output and its error output, as shell words."""
+    source, output, error = streams
+    return b"".join(
+        (
+            b"[[ $lab_line == %s ]] || return 0\n" % token,
+            b"( exec 0<%s 1>%s 2>%s " % (source, output, error),
+            b"%d<&- %d>&- %d<&-\n" % (fds.commands, fds.status, fds.folder),
+            body,
+            b"\n) &\nlab_pid=$!; printf 'S %s %%d\\n' \"$lab_pid\" >&%d; " % (token, fds.status),
+            b'wait -f "$lab_pid"; lab_code=$?; if [[ $lab_code -gt 128 ]]; then lab_settle; fi; ',
+            b"printf 'E %s %%d\\n' \"$lab_code\" >&%d\n" % (token, fds.status),
+        )
+    )
+
+
+def command_body(argv: Sequence[str], folder: str, environment: Mapping[str, str]) -> bytes:
+    """Replace the forked shell by the command, in its folder and with its environment."""
+    words = [quote(word) for word in argv]
+    odd = {name: value for name, value in environment.items() if not _exportable(name)}
+    if odd:
+        words = [b"/usr/bin/env", *(quote(f"{name}={value}") for name, value in odd.items()), *words]
+    return b"lab_environment\n%scd -- %s || exit %d\nunset OLDPWD\nexec -- %s" % (
+        _exports(environment),
+        quote(folder),
+        CANNOT_CHANGE_FOLDER,
+        b" ".join(words),
+    )
+
+
+def _exportable(name: str) -> bool:
+    return _NAME.match(name) is not None and name not in _OWNED_BY_BASH
+
+
+def _exports(environment: Mapping[str, str]) -> bytes:
+    return b"".join(
+        b"export %s=%s\n" % (name.encode(), quote(value))
+        for name, value in environment.items()
+        if _exportable(name)
+    )
