@@ -1,0 +1,298 @@
+"""Grades a patch in a fresh sandbox: snapshot, patch, hidden tests, test command, rule.
+
+What is protected from the patch: the hidden tests and every file that an expected test stands in are put over
+whatever the patch made of them, and pytest's results are read from a file that did not exist before. A patch
+can still bring configuration and plugins (conftest.py, pytest.ini, sitecustomize.py) that take part in the
+test run, as in the benchmarks this follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lab.engine.errors import InfrastructureError, InvalidValueError, SandboxLostError
+from lab.engine.events import SandboxLost, SandboxStarted, VerificationFinished, VerificationStarted
+from lab.engine.harnesses.base import Emit
+from lab.engine.patches import InvalidPatchError, apply_patch
+from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sinks import ListSink
+from lab.engine.stop import StopSignal
+from lab.engine.tasks.spec import TaskSpec
+from lab.engine.verify.base import (
+    Judgement,
+    Outcome,
+    TaskCheckResult,
+    TestGroup,
+    TestOutcome,
+    TestStatus,
+    VerificationResult,
+)
+from lab.engine.verify.junit import parse_junit
+from lab.engine.verify.overlay import put_tests, test_command
+from lab.engine.verify.parsers import LOG_LIMIT_CHARACTERS, PARSERS, ParsedTests, add_result, shortened
+from lab.engine.verify.rules import Rule, passes, rule_named
+from lab.engine.workspace import prepare_workspace
+
+LOG_LIMIT_BYTES = 5_000_000
+REPORT_LIMIT_BYTES = 50_000_000
+# The logs of all tests together; a task with thousands of tests gets less for each.
+LOGS_LIMIT_CHARACTERS = 2_000_000
+# Signs that the test runner itself came up; without one the command, not the patch, is to be looked at.
+_STARTED = re.compile(
+    r"^=+ test session starts =+$|^ImportError while loading conftest |^Fatal Python error: |^Ran \d+ tests? in",
+    re.MULTILINE,
+)
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+class _Graded(NamedTuple):
+    judgement: Judgement
+    exit_code: int | None = None
+    log: str = ""
+
+
+def verify(
+    task: TaskSpec,
+    patch: str,
+    *,
+    provider: SandboxProvider,
+    sandbox_spec: SandboxSpec,
+    emit: Emit,
+    stop: StopSignal | None = None,
+    redact: Callable[[str], str] = _unchanged,
+) -> VerificationResult:
+    """Grade a patch by the task's rule in a sandbox of its own, started from `sandbox_spec` and stopped.
+
+    Emits `verification_started`, `sandbox_started`, `sandbox_lost` where it broke, `verification_finished`.
+    A sandbox or task material that broke is the outcome `infrastructure`, never the patch's fault; so is a
+    test run that `stop` broke off. A patch that does not apply and tests that time out are `unresolved`.
+    `redact` replaces secrets in everything the tests printed.
+
+    Raises: nothing but what `emit` raises.
+    """
+    started = time.monotonic()
+    expected = task.verification
+    emit(
+        VerificationStarted(
+            rule=expected.rule,
+            fail_to_pass=len(expected.fail_to_pass),
+            pass_to_pass=len(expected.pass_to_pass),
+        )
+    )
+    grading = _Grading(task, provider, sandbox_spec, emit, stop, redact)
+    graded = grading.grade(patch)
+    result = VerificationResult(
+        rule=expected.rule,
+        outcome=graded.judgement.outcome,
+        tests=graded.judgement.tests,
+        detail=redact(graded.judgement.detail),
+        exit_code=graded.exit_code,
+        log=graded.log,
+        seconds=time.monotonic() - started,
+        usage=grading.usage,
+    )
+    emit(
+        VerificationFinished(
+            rule=result.rule,
+            outcome=result.outcome.value,
+            tests=list(result.tests),
+            detail=result.detail,
+            exit_code=result.exit_code,
+            log=result.log,
+            seconds=result.seconds,
+        )
+    )
+    return result
+
+
+class _Grading:
+    """One grading: starts its sandbox, always stops it, and turns what breaks into an outcome."""
+
+    def __init__(
+        self,
+        task: TaskSpec,
+        provider: SandboxProvider,
+        spec: SandboxSpec,
+        emit: Emit,
+        stop: StopSignal | None,
+        redact: Callable[[str], str],
+    ) -> None:
+        self.task = task
+        self.provider = provider
+        self.spec = spec
+        self.emit = emit
+        self.stop = stop
+        self.redact = redact
+        self.usage: ResourceUsage | None = None
+
+    def grade(self, patch: str) -> _Graded:
+        try:
+            rule = rule_named(self.task.verification.rule)
+        except InvalidValueError as error:
+            return self._without_tests(Outcome.TASK_INVALID, str(error))
+        sandbox: Sandbox | None = None
+        try:
+            sandbox = self._start()
+            return self._grade_in(sandbox, rule, patch)
+        except InvalidPatchError as error:
+            return self._without_tests(Outcome.UNRESOLVED, f"the patch does not apply: {error}")
+        except SandboxLostError as error:
+            self.emit(SandboxLost(purpose="verification", message=self.redact(str(error))))
+            return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
+        except (InfrastructureError, OSError, ValueError) as error:
+            return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
+        finally:
+            if sandbox is not None:
+                self.usage = sandbox.stop()
+
+    def _without_tests(self, outcome: Outcome, detail: str) -> _Graded:
+        """No test ran: each expected one is missing."""
+        verification = self.task.verification
+        expected: list[tuple[TestGroup, str]] = [
+            ("fail_to_pass", test_id) for test_id in verification.fail_to_pass
+        ]
+        expected += [("pass_to_pass", test_id) for test_id in verification.pass_to_pass]
+        tests = tuple(
+            TestOutcome(test_id=test_id, group=group, status=TestStatus.MISSING)
+            for group, test_id in expected
+        )
+        return _Graded(Judgement(outcome, tests, detail))
+
+    def _start(self) -> Sandbox:
+        started = time.monotonic()
+        sandbox = self.provider.start(self.spec)
+        facts = sandbox.facts
+        self.emit(
+            SandboxStarted(
+                purpose="verification",
+                sandbox=facts.kind,
+                isolation=facts.isolation,
+                identifier=facts.identifier,
+                workspace=facts.workspace,
+                network=facts.network,
+                notes=list(facts.notes),
+                seconds=time.monotonic() - started,
+            )
+        )
+        return sandbox
+
+    def _grade_in(self, sandbox: Sandbox, rule: Rule, patch: str) -> _Graded:
+        prepare_workspace(sandbox, self.task)
+        apply_patch(sandbox, patch)
+        report = f"{put_tests(sandbox, self.task)}/report.xml"
+        ended = self._run_tests(sandbox, report)
+        log = self.redact("\n".join(stream.text() for stream in (ended.stdout, ended.stderr) if stream.total))
+        if ended.interrupted:
+            return self._without_tests(Outcome.INFRASTRUCTURE, "the test run was broken off")._replace(
+                log=log
+            )
+        tests = self._parse(sandbox, report, log)
+        judgement = self._judge(rule, ended, log, tests)
+        return _Graded(_with_logs(judgement, tests or {}, self.redact), ended.exit_code, log)
+
+    def _run_tests(self, sandbox: Sandbox, report: str) -> ExecResult:
+        options = ["-rA", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "junit_logging=all"]
+        options.append(f"--junitxml={report}")
+        own = self.spec.environment.get("PYTEST_ADDOPTS", "")
+        return sandbox.exec(
+            test_command(self.task.verification),
+            timeout=self.task.environment.verifier_timeout_sec,
+            environment={"PYTEST_ADDOPTS": f"{own} {shlex.join(options)}".strip()},
+            output_limit=LOG_LIMIT_BYTES,
+            stop=self.stop,
+        )
+
+    def _parse(self, sandbox: Sandbox, report: str, log: str) -> ParsedTests | None:
+        """The results; None when pytest wrote no whole report.
+
+        A pytest log is not enough: whatever a test prints stands in it too.
+        """
+        verification = self.task.verification
+        known = (*verification.fail_to_pass, *verification.pass_to_pass)
+        printed = PARSERS[verification.runner](log, known=known)
+        if verification.runner != "pytest":
+            return printed
+        try:
+            tests = parse_junit(sandbox.read(report, limit=REPORT_LIMIT_BYTES), known=known)
+        except (OSError, ValueError):
+            return None
+        # JUnit has no word for a test that passed although it should have failed.
+        unexpected = {test_id for test_id, test in printed.items() if test.status is TestStatus.XPASS}
+        for test_id in unexpected & (tests or {}).keys():
+            add_result(tests or {}, test_id, TestStatus.XPASS)
+        return tests
+
+    def _judge(self, rule: Rule, ended: ExecResult, log: str, tests: ParsedTests | None) -> Judgement:
+        verification = self.task.verification
+        statuses = {test_id: test.status for test_id, test in (tests or {}).items()}
+        judgement = rule(
+            fail_to_pass=verification.fail_to_pass,
+            pass_to_pass=verification.pass_to_pass,
+            statuses=statuses,
+            exit_code=ended.exit_code,
+        )
+        if judgement.outcome is Outcome.TASK_INVALID:
+            return judgement
+        if ended.timed_out:
+            seconds = f"{self.task.environment.verifier_timeout_sec:g}"
+            return judgement._replace(
+                outcome=Outcome.UNRESOLVED, detail=f"the tests timed out: they did not end within {seconds} s"
+            )
+        if judgement.outcome is Outcome.UNPARSED and not statuses and _STARTED.search(log):
+            how = "ran out of memory" if ended.out_of_memory else f"ended with exit code {ended.exit_code}"
+            return judgement._replace(
+                outcome=Outcome.UNRESOLVED, detail=f"the test command {how} before it had any result"
+            )
+        return judgement
+
+
+def _with_logs(judgement: Judgement, tests: ParsedTests, redact: Callable[[str], str]) -> Judgement:
+    """The judgement with assertion and log of each expected test; the others keep their status alone."""
+    expected = sum(test.group != "other" for test in judgement.tests)
+    limit = max(1000, min(LOG_LIMIT_CHARACTERS, LOGS_LIMIT_CHARACTERS // max(1, expected)))
+    return judgement._replace(tests=tuple(_with_log(test, tests, limit, redact) for test in judgement.tests))
+
+
+def _with_log(test: TestOutcome, tests: ParsedTests, limit: int, redact: Callable[[str], str]) -> TestOutcome:
+    found = tests.get(test.test_id)
+    if found is None or test.group == "other":
+        return test
+    texts = {"assertion": redact(found.assertion[:1000]), "log": shortened(redact(found.log), limit)}
+    return test.model_copy(update=texts)
+
+
+def check_task(task: TaskSpec, *, provider: SandboxProvider, sandbox_spec: SandboxSpec) -> TaskCheckResult:
+    """Grade the task twice: without a patch F2P must fail and P2P pass, with the gold patch all must pass.
+
+    Raises: nothing; what breaks is among the problems.
+    """
+
+    def graded(patch: str, name: str) -> VerificationResult:
+        spec = dataclasses.replace(sandbox_spec, label=f"{sandbox_spec.label}-{name}")
+        return verify(task, patch, provider=provider, sandbox_spec=spec, emit=ListSink().append)
+
+    without, gold = graded("", "empty"), graded(task.gold_patch, "gold")
+    problems = []
+    for result, when in ((without, "without a patch"), (gold, "with the gold patch")):
+        problems += _problems(result, when, gold=result is gold)
+    return TaskCheckResult(task.id, tuple(problems), without, gold)
+
+
+def _problems(result: VerificationResult, when: str, *, gold: bool) -> list[str]:
+    if result.outcome not in (Outcome.RESOLVED, Outcome.UNRESOLVED) or not result.tests:
+        return [f"{when}: {result.outcome.value}: {result.detail}"]
+    problems = [f"{when}: {result.detail}"] if result.detail else []
+    for test in result.tests:
+        wanted = gold or test.group == "pass_to_pass"
+        if test.group != "other" and passes(test.group, test.status) is not wanted:
+            should = "pass" if wanted else "fail"
+            problems.append(f"{when}: {test.test_id} should {should} and is {test.status.value}")
+    return problems
