@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from celery import Celery
+from celery import Celery  # type: ignore[import-untyped] # has no types
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
 

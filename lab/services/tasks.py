@@ -7,7 +7,6 @@ from typing import Any
 
 from django.db import transaction
 
-from lab.engine import registry
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.engine.tasks.loader import load_task_set, practice_folder
 from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verification
@@ -89,11 +88,6 @@ def check_task(*, task: Task, data_folder: Path, provider: SandboxProvider) -> T
         task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)
     )
     return result
-
-
-def checking_provider(kind: str) -> SandboxProvider:
-    """The sandboxes checks run in."""
-    return registry.provider(kind)
 
 
 def _create_tasks(task_set: TaskSet, spec: TaskSetSpec) -> None:

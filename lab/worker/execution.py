@@ -1,0 +1,133 @@
+"""One claimed attempt from its rows to its end: what the engine needs is loaded, run, and settled."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+from pathlib import Path
+
+import structlog
+from django.conf import settings
+from django.db.models import Sum
+
+from lab.engine.errors import ExitReason, LabError, LeaseLostError
+from lab.engine.events import AttemptEnded
+from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.limits import Limits
+from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
+from lab.engine.stop import StopSignal
+from lab.models import Call, Run
+from lab.services import endpoints, isolation, queue, tasks
+from lab.services.known_secrets import known_secrets
+from lab.services.queue import Claim
+from lab.worker.lease import LeaseKeeper
+from lab.worker.sink import DatabaseSink
+
+_log = structlog.get_logger(__name__)
+
+
+class Execution:
+    """A claimed attempt being run by this process. `hand_over` may be called from any thread."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+        self._stop = StopSignal()
+        self._sink = DatabaseSink(
+            run_id=claim.run.pk,
+            attempt=claim.attempt.n,
+            lease_token=claim.lease_token,
+            after_seq=claim.run.last_seq,
+        )
+        self._keeper = LeaseKeeper(claim, sink=self._sink, stop=self._stop)
+        self._handed_over = threading.Event()
+
+    def run(self) -> None:
+        """Run the attempt to its end and settle what follows. Raises nothing: whatever breaks is settled."""
+        claim = self._claim
+        try:
+            with self._sink, self._keeper:
+                result = self._attempt()
+                self._sink.flush()
+        except LeaseLostError as lost:
+            _log.info("the attempt was given up", run=claim.run.pk, attempt=claim.attempt.n, why=str(lost))
+            self._release_if_handed_over()
+            return
+        except Exception:
+            # The event log could not be written to its end. The lease ends, and the tick settles the run.
+            _log.exception("the attempt broke off", run=claim.run.pk, attempt=claim.attempt.n)
+            queue.release(claim=claim)
+            return
+        queue.settle(
+            claim=claim,
+            retryable=result.retryable,
+            reason=result.exit_reason,
+            verdict=result.verdict.value if result.verdict else None,
+        )
+
+    def hand_over(self) -> None:
+        """Stop at once because this process goes away; the run is taken up again from its log."""
+        self._handed_over.set()
+        self._keeper.give_up("the worker stops")
+
+    def _release_if_handed_over(self) -> None:
+        if self._handed_over.is_set():
+            queue.release(claim=self._claim)
+
+    def _attempt(self) -> AttemptResult:
+        try:
+            spec = attempt_spec(self._claim)
+        except LeaseLostError:
+            raise
+        except LabError as error:
+            return self._refused(error)
+        return run_attempt(spec, self._sink, self._stop)
+
+    def _refused(self, error: LabError) -> AttemptResult:
+        """The attempt cannot even start: a key that is not set, no isolation. Trying again would not help."""
+        reason = self._stop.reason or ExitReason.INFRASTRUCTURE_ERROR
+        self._sink.append(
+            AttemptEnded(
+                exit_reason=reason.value, error=str(error), retryable=False, steps=0, wall_seconds=0.0
+            )
+        )
+        return AttemptResult(exit_reason=reason, verdict=None, retryable=False, error=str(error), steps=0)
+
+
+def attempt_spec(claim: Claim) -> AttemptSpec:
+    """What the engine needs for the claimed attempt.
+
+    Raises:
+        InvalidValueError: the endpoint's key is not set.
+        IsolationMissingError: no isolation here, and nobody agreed to do without.
+    """
+    run = (
+        Run.objects.for_rows()
+        .select_related("task__task_set", "task__hidden", "experiment__task_set")
+        .get(pk=claim.run.pk)
+    )
+    arm, task = run.arm, run.task
+    model, endpoint = arm.model, arm.model.endpoint
+    commands_are_ours = model.scripted and tasks.is_practice(task.task_set)
+    version = arm.harness_version
+    return AttemptSpec(
+        task=tasks.task_spec(task),
+        harness=HarnessConfig.model_validate(version.config),
+        model=endpoints.model_config(model),
+        limits=Limits.model_validate(arm.limits),
+        provider=isolation.provider(isolation.sandbox_kind(lab_commands_only=commands_are_ours)),
+        data_folder=Path(settings.LAB_DATA_DIR),
+        label=queue.sandbox_label(run.pk, claim.attempt.n),
+        seed=run.seed,
+        attempt=claim.attempt.n,
+        api_key=endpoints.key_for(endpoint),
+        key_variable=endpoint.key_variable,
+        retry_seconds=settings.LAB_RETRY_SECONDS,
+        chunk_seconds=settings.LAB_SCRIPTED_CHUNK_SECONDS,
+        spent_usd_before=Call.objects.filter(run=run).aggregate(usd=Sum("cost"))["usd"] or Decimal(0),
+        secrets=known_secrets(),
+        facts={
+            "task": {"set": task.task_set.name, "set_version": task.task_set.version},
+            "harness": {"version": version.version, "name": version.harness.name},
+            "model": {"version": model.version, "endpoint": endpoint.name},
+        },
+    )

@@ -1,0 +1,48 @@
+"""Who a worker process is, and whether another one is still there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def process_identity() -> str:
+    """`host/pid/start`: the start time tells this process from a later one with its number."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}/{pid}/{_start_of(pid) or 0}"
+
+
+def is_dead(identity: str) -> bool:
+    """True when `identity` is a process of this machine that is gone. Of other machines nothing is known."""
+    host, _, rest = identity.partition("/")
+    pid, _, start = rest.partition("/")
+    if host != socket.gethostname() or not pid.isdecimal() or not Path("/proc/self/stat").exists():
+        return False
+    return str(_start_of(int(pid)) or "gone") != start
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Let the kernel send this process a signal when the one that started it dies. Linux only."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def _start_of(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when there is none, or only a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name stands in brackets and may hold anything; what follows its last bracket is fixed.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
