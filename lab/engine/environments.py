@@ -93,7 +93,7 @@ def _fingerprint(distributions: list[metadata.Distribution], executable: Path) -
 
 
 def _interpreter_folders(executable: Path) -> list[Path]:
-    """Where the interpreter and its library lie, by every name they are reached under; /usr is there anyway."""
+    """Where the interpreter and its library lie, under every name used for them; /usr is there anyway."""
     candidates = {
         Path(sys.base_prefix),
         Path(sys.base_prefix).resolve(),
@@ -138,7 +138,7 @@ def _make(final: Path, distributions: list[metadata.Distribution], executable: P
 
 
 def _copy(distribution: metadata.Distribution, packages: Path) -> None:
-    """Copy a distribution's files with their times, by which Python tells that compiled ones are still good."""
+    """Copy a distribution's files with their times, by which compiled ones are known to be still good."""
     for file in distribution.files or []:
         if ".." in file.parts or file.is_absolute() or file.suffix == ".pyc":
             continue

@@ -25,12 +25,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> PracticeEnvironment
 
 
 def test_its_python_runs_pytest_and_sees_nothing_of_the_lab(environment: PracticeEnvironment) -> None:
-    code = "import sys, pytest; print(pytest.__version__, sys.prefix)\ntry:\n import django\nexcept ImportError: print('alone')"
+    code = (
+        "import sys, pytest, importlib.util as util\n"
+        "print(pytest.__version__, sys.prefix, util.find_spec('django'), util.find_spec('lab'))"
+    )
     done = subprocess.run(
         [environment.bin / "python", "-c", code], capture_output=True, text=True, env={}, cwd="/"
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{pytest.__version__} {environment.bin.parent}\nalone\n"
+    assert done.stdout == f"{pytest.__version__} {environment.bin.parent} None None\n"
 
 
 def test_a_second_call_gives_the_same_folder_and_changes_nothing(environment: PracticeEnvironment) -> None:
