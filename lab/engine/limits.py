@@ -36,6 +36,7 @@ class Limits(BaseModel):
     """Effective limits of an attempt. None is "no limit", chosen on purpose.
 
     Steps, tokens and wall time (seconds) hold per attempt; `max_cost_usd` counts over all attempts of a run.
+    `max_format_errors` counts replies in a row of which not one tool call could be understood.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,7 +93,9 @@ def parse_limit(name: str, text: str) -> int | float | Decimal:
         raise InvalidValueError(name, text, f"is not a number of {unit}{hint}") from None
     if not number.is_finite() or number <= 0:
         raise InvalidValueError(
-            name, text, f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”"
+            name,
+            text,
+            f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”",
         )
     if name == "max_cost_usd":
         return number

@@ -78,7 +78,8 @@ class JSONLSink(ListSink):
     def __init__(self, path: Path, *, attempt: int = 1, first_seq: int = 1) -> None:
         super().__init__(attempt=attempt, first_seq=first_seq)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        # Text is cleaned where it enters the lab; a surrogate that came through must not end the run here.
+        self._file = path.open("a", encoding="utf-8", errors="replace")
         self._blob_folder = path.parent / (path.name + ".blobs")
 
     def append(self, event: Event) -> Record:
