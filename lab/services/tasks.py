@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
+from lab.engine.environments import practice_environment
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.engine.tasks.loader import load_task_set, practice_folder
 from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verification
@@ -75,15 +77,29 @@ def task_spec(task: Task) -> TaskSpec:
     )
 
 
-def check_task(*, task: Task, data_folder: Path, provider: SandboxProvider) -> TaskCheckResult:
+def prepare_practice_environment() -> Path:
+    """The folder with the interpreter and pytest that practice tasks are worked on with, made when missing.
+
+    Raises:
+        InvalidValueError: the data folder cannot be written.
+        InfrastructureError: pytest is not installed beside the lab.
+    """
+    return practice_environment(Path(settings.LAB_DATA_DIR)).bin
+
+
+def check_task(*, task: Task, provider: SandboxProvider) -> TaskCheckResult:
     """Grade the task without a patch and with its gold patch, and keep what came out.
 
     Raises:
-        InfrastructureError: a sandbox broke or the snapshot is missing; nothing is kept.
+        InvalidValueError: the task's environment is not known.
+        InfrastructureError: the environment cannot be made; nothing is kept.
     """
+    from lab.engine.environments import sandbox_spec
     from lab.engine.verify.run import check_task as check
 
-    result = check(task_spec(task), provider=provider, data_folder=data_folder)
+    spec = task_spec(task)
+    place = sandbox_spec(spec, data_folder=Path(settings.LAB_DATA_DIR), label=f"check-{task.pk}")
+    result = check(spec, provider=provider, sandbox_spec=place)
     TaskCheck.objects.create(
         task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)
     )

@@ -1,0 +1,76 @@
+"""System checks: settings that cannot work are named at the start, each with a stable id and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+from lab.services import doctor
+
+SANDBOXES = ("", "bubblewrap", "process")
+
+
+@register()
+def check_data_folder(**_: Any) -> list[CheckMessage]:
+    finding = doctor.check_data_folder()
+    if finding.state == "ok":
+        return []
+    kind = Error if finding.state == "problem" else Warning
+    return [kind(finding.message, hint=finding.remedy, id="lab.E001" if kind is Error else "lab.W001")]
+
+
+@register()
+def check_numbers(**_: Any) -> list[CheckMessage]:
+    """Slots, lease and retries must leave a lab that can run something and notice that a worker died."""
+    found: list[CheckMessage] = []
+    if settings.LAB_RUN_SLOTS < 1:
+        found.append(
+            Error(
+                f"LAB_RUN_SLOTS: {settings.LAB_RUN_SLOTS} leaves no slot for a run",
+                hint="use 1 or more; 8 is the default",
+                id="lab.E002",
+            )
+        )
+    if settings.LAB_LEASE_SECONDS < 3:
+        found.append(
+            Error(
+                f"LAB_LEASE_SECONDS: {settings.LAB_LEASE_SECONDS:g} is too short: a slow worker "
+                "would lose its run",
+                hint="use 3 or more; 15 is the default",
+                id="lab.E003",
+            )
+        )
+    if settings.LAB_RETRY_SECONDS < 0:
+        found.append(
+            Error(
+                f"LAB_RETRY_SECONDS: {settings.LAB_RETRY_SECONDS:g} is negative",
+                hint="use 0 for no retry of a model call; 900 is the default",
+                id="lab.E004",
+            )
+        )
+    return found
+
+
+@register()
+def check_sandbox(**_: Any) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    kind = settings.LAB_SANDBOX
+    if kind not in SANDBOXES and ":" not in kind:
+        found.append(
+            Error(
+                f"LAB_SANDBOX: {kind!r} is not known",
+                hint="use bubblewrap or process, or leave it empty: bubblewrap where it works",
+                id="lab.E005",
+            )
+        )
+    if settings.LAB_SANDBOX_UID == 0:
+        found.append(
+            Error(
+                "LAB_SANDBOX_UID: 0 is root, and no command of an agent may run as root",
+                hint="name an unprivileged uid such as 65534",
+                id="lab.E006",
+            )
+        )
+    return found

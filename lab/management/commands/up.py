@@ -1,0 +1,163 @@
+"""Starts the whole lab: web, workers and tick, and stops all of it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
+
+from lab import checks
+from lab.engine.errors import LabError
+from lab.management.supervision import Child, Supervisor
+from lab.services import doctor, endpoints, harnesses, people, tasks, upkeep
+
+GRACE_SECONDS = 2.0
+WEB_SECONDS = 60.0
+SHORT_WORKERS = 2
+
+
+class Command(BaseCommand):
+    help = "Start web, workers and tick; Ctrl-C stops everything."
+    # What can be wrong is said here, with the way out, instead of by a traceback before.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default=settings.LAB_HOST, help="address to listen on (LAB_HOST)")
+        parser.add_argument("--port", type=int, default=settings.LAB_PORT, help="its port (LAB_PORT)")
+        parser.add_argument(
+            "--workers",
+            type=int,
+            default=settings.LAB_RUN_SLOTS,
+            help="runs at the same time (LAB_RUN_SLOTS)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._stopped = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        # One place for everything that reads them: the checks here and, by the environment, the children.
+        for name, option in (("LAB_HOST", "host"), ("LAB_PORT", "port"), ("LAB_RUN_SLOTS", "workers")):
+            setattr(settings, name, options[option])
+            os.environ[name] = str(options[option])
+        self._check()
+        self._prepare()
+        if self._stopped:
+            return
+        supervisor = Supervisor(_children(), say=self._say)
+        try:
+            supervisor.start()
+            self._fill()
+            self._announce(supervisor)
+            while not self._stopped:
+                supervisor.look()
+                time.sleep(0.1)
+        finally:
+            self._say("Stopping …")
+            supervisor.stop(grace_seconds=GRACE_SECONDS)
+            upkeep.reap_sandboxes(all_of_them=True)
+            self._say("Stopped. Runs that were going on are taken up again at the next start.")
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopped = True
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+    def _check(self) -> None:
+        """What would keep the lab from starting, said before anything is started."""
+        for message in (*checks.check_data_folder(), *checks.check_numbers(), *checks.check_sandbox()):
+            if message.is_serious():
+                raise CommandError(f"{message.msg}; {message.hint}")
+        port = doctor.check_port()
+        if port.state == "problem":
+            raise CommandError(f"{port.message}; {port.remedy}")
+
+    def _prepare(self) -> None:
+        try:
+            call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+        except DatabaseError as error:
+            raise CommandError(f"database: {error}; look at LAB_DATA_DIR or DATABASE_URL") from error
+
+    def _fill(self) -> None:
+        """What comes with the lab, while the other processes are still loading."""
+        try:
+            harnesses.sync_presets()
+            endpoints.sync_scripted()
+            tasks.sync_practice()
+            tasks.prepare_practice_environment()
+        except LabError as error:
+            self._say(f"Warning: {error}")
+
+    def _announce(self, supervisor: Supervisor) -> None:
+        """Print one link, as soon as the web process answers."""
+        base_url = f"http://{_reachable(settings.LAB_HOST)}:{settings.LAB_PORT}"
+        until = time.monotonic() + WEB_SECONDS
+        while not self._stopped and not _answers(f"{base_url}/healthz"):
+            supervisor.look()
+            if time.monotonic() > until:
+                self._say(f"The web process does not answer at {base_url}/healthz yet; see the lines above.")
+                return
+            time.sleep(0.05)
+        if not self._stopped:
+            link = people.make_login_link(base_url=base_url, replace=True)
+            self._say(f"The lab is up. This link signs you in, once:\n\n  {link}\n\nCtrl-C stops everything.")
+            connections.close_all()
+
+
+def _children() -> list[Child]:
+    search = [str(settings.BASE_DIR), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in search if path),
+    }
+    python = [sys.executable, "-m"]
+    web = [
+        *python, "uvicorn", "lab.asgi:application",
+        "--host", settings.LAB_HOST, "--port", str(settings.LAB_PORT),
+        "--log-level", "warning", "--no-access-log", "--lifespan", "off",
+        # Open websockets would hold a stop for ever; pages reconnect by themselves.
+        "--timeout-graceful-shutdown", "1",
+    ]  # fmt: skip
+    manage = [sys.executable, "-m", "django"]
+    return [
+        Child("web", web, environment),
+        Child("worker runs", _worker("runs", settings.LAB_RUN_SLOTS), environment),
+        Child("worker short", _worker("short", SHORT_WORKERS), environment),
+        Child("tick", [*manage, "tick"], environment),
+    ]
+
+
+def _worker(queue: str, size: int) -> list[str]:
+    return [
+        sys.executable, "-m", "celery", "--quiet", "--app", "lab.celery", "worker",
+        "--queues", queue, "--concurrency", str(size), "--pool", "prefork", "--hostname", f"{queue}@%h",
+        "--prefetch-multiplier", "1", "--loglevel", "WARNING",
+        "--without-heartbeat", "--without-gossip", "--without-mingle",
+    ]  # fmt: skip
+
+
+def _reachable(host: str) -> str:
+    """An address one can open: a server that listens everywhere is reached by loopback."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - our own address
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

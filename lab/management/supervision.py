@@ -1,0 +1,115 @@
+"""Keeps a few processes running: starts them, restarts the ones that die, stops all of them, leaves none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from lab.worker.processes import die_with_parent
+
+# A process that ran this long was well; the next restart waits as short as the first.
+WELL_AFTER_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 30.0
+
+
+class Child:
+    """One process in a session of its own, so that a signal reaches all it started, and Ctrl-C none."""
+
+    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._argv, self._environment = list(argv), dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pause = 0.5
+        self.started_at = 0.0
+        self.restart_at: float | None = None
+
+    def start(self) -> None:
+        self.restart_at = None
+        self.started_at = time.monotonic()
+        self._process = subprocess.Popen(
+            self._argv,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            # Should `up` be killed outright, nothing may stay behind.
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has one thread
+        )
+
+    def ended(self) -> int | None:
+        """The exit code once the process has ended, else None."""
+        return None if self._process is None else self._process.poll()
+
+    def plan_restart(self) -> float:
+        """Note when to start again; returns the pause in seconds. It doubles while it keeps dying."""
+        if time.monotonic() - self.started_at > WELL_AFTER_SECONDS:
+            self._pause = 0.5
+        pause, self._pause = self._pause, min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        self.restart_at = time.monotonic() + pause
+        return pause
+
+    def signal_group(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def group_is_there(self) -> bool:
+        if self._process is None:
+            return False
+        self._process.poll()
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+class Supervisor:
+    """Runs children until told to stop. `say` gets one line for each thing a person should know."""
+
+    def __init__(self, children: Sequence[Child], *, say: Callable[[str], None]) -> None:
+        self._children = list(children)
+        self._say = say
+
+    def start(self) -> None:
+        for child in self._children:
+            child.start()
+
+    def look(self) -> None:
+        """Restart what has died."""
+        for child in self._children:
+            code = child.ended()
+            if code is None:
+                continue
+            if child.restart_at is None:
+                # Its pool children are part of the group and would go on without a parent.
+                child.signal_group(signal.SIGKILL)
+                pause = child.plan_restart()
+                self._say(f"{child.name} ended ({_how(code)}); it starts again in {pause:g} s")
+            elif time.monotonic() >= child.restart_at:
+                child.start()
+
+    def stop(self, *, grace_seconds: float) -> None:
+        """Ask every process to stop, kill what is left after the grace; returns when nothing is left."""
+        for child in self._children:
+            child.signal_group(signal.SIGTERM)
+        until = time.monotonic() + grace_seconds
+        while time.monotonic() < until and any(child.group_is_there() for child in self._children):
+            time.sleep(0.02)
+        for child in self._children:
+            child.signal_group(signal.SIGKILL)
+        until = time.monotonic() + grace_seconds
+        while time.monotonic() < until and any(child.group_is_there() for child in self._children):
+            time.sleep(0.02)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,79 @@
+"""What somebody must look after once a second, so that no run stays where it is for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from django.conf import settings
+
+from lab.models import Draft, Run
+from lab.services import heartbeats, isolation, queue
+from lab.services.messages import ring_workers
+
+REAP_SECONDS = 10.0
+FIRST_RING_SECONDS = 2.0
+LONGEST_RING_SECONDS = 30.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    """One watcher of the whole lab; several at once do no harm."""
+
+    def __init__(self, *, is_dead: Callable[[str], bool]) -> None:
+        self._is_dead = is_dead
+        self._next_reap = 0.0
+        self._ring_at: float | None = None
+        self._ring_wait = FIRST_RING_SECONDS
+
+    def tick(self) -> None:
+        """Settle expired leases, remove orphaned sandboxes, ring again for runs whose message was lost.
+
+        Raises:
+            DatabaseError, OSError: the database or the data folder cannot be used just now.
+        """
+        heartbeats.beat(name="tick")
+        queue.expire_leases_of(is_dead=self._is_dead)
+        settled = queue.settle_abandoned()
+        for run_id in settled:
+            _log.warning("a run was taken back from a worker that is gone", run=run_id)
+        if settled or time.monotonic() >= self._next_reap:
+            self._next_reap = time.monotonic() + REAP_SECONDS
+            reap_sandboxes()
+            Draft.objects.filter(run__status=Run.Status.ENDED).delete()
+            heartbeats.remove_old()
+        self._ring_for_lost_messages()
+
+    def _ring_for_lost_messages(self) -> None:
+        """Runs that could start and do not: their message was lost, or every worker is busy or gone.
+
+        Waiting longer each time keeps the queue short while no worker is there to empty it.
+        """
+        startable = queue.startable_runs()
+        now = time.monotonic()
+        if not startable:
+            self._ring_at, self._ring_wait = None, FIRST_RING_SECONDS
+        elif self._ring_at is None:
+            self._ring_at = now + self._ring_wait
+        elif now >= self._ring_at:
+            ring_workers(runs=startable)
+            self._ring_wait = min(self._ring_wait * 2, LONGEST_RING_SECONDS)
+            self._ring_at = now + self._ring_wait
+
+
+def reap_sandboxes(*, all_of_them: bool = False) -> list[str]:
+    """Kill and remove sandboxes that no live lease covers; returns their labels.
+
+    `all_of_them` is for a lab that has stopped: nobody can be at work in one.
+    """
+    alive = frozenset() if all_of_them else queue.live_labels()
+    scratch = Path(settings.LAB_DATA_DIR) / "sandboxes"
+    if not scratch.is_dir():
+        return []
+    removed: list[str] = []
+    for kind in (isolation.ISOLATED, isolation.PLAIN):
+        removed += isolation.provider(kind).reap(scratch, alive)
+    return removed
