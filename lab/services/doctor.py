@@ -16,8 +16,9 @@ from typing import Literal, NamedTuple
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from lab.engine.sandboxes.bubblewrap import BubblewrapProvider
+from lab.engine.errors import InvalidValueError
 from lab.models import Endpoint
+from lab.services import isolation
 
 GIB = 1024**3
 LEAST_SPACE_BYTES = 1 * GIB
@@ -175,16 +176,23 @@ def check_git() -> Finding:
 
 
 def check_bubblewrap() -> Finding:
-    reason = BubblewrapProvider().available()
-    if reason is None:
-        return Finding("bubblewrap", "ok", "sandboxes are isolated with bubblewrap")
-    return Finding(
-        "bubblewrap",
-        "warning",
-        reason,
-        "until then scripted models on practice tasks run without isolation; the rest waits for bubblewrap, "
-        "or for an admin who allows runs without isolation",
-    )
+    """Tried as runs would use it: with the user id of the settings."""
+    try:
+        reason = isolation.provider(isolation.ISOLATED).available()
+    except InvalidValueError as error:
+        return Finding("bubblewrap", "problem", str(error), "use LAB_SANDBOX_UID=65534, or leave it unset")
+    if reason:
+        return Finding(
+            "bubblewrap",
+            "warning",
+            reason,
+            "until then scripted models on practice tasks run without isolation; the rest waits for "
+            "bubblewrap, or for an admin who allows runs without isolation",
+        )
+    if settings.LAB_SANDBOX == isolation.PLAIN:
+        message = "bubblewrap works here, but LAB_SANDBOX=process makes runs go without isolation"
+        return Finding("bubblewrap", "warning", message, "unset LAB_SANDBOX")
+    return Finding("bubblewrap", "ok", "sandboxes are isolated with bubblewrap")
 
 
 def check_keys() -> list[Finding]:

@@ -96,6 +96,12 @@ def test_missing_programs_are_named_with_the_line_that_installs_them(
     assert "bubblewrap" in found["bubblewrap"]["message"]
 
 
+@pytest.mark.requires("bubblewrap")
+def test_going_without_isolation_by_setting_is_said(data_folder: Path) -> None:
+    finding = doctor_command(data_folder, LAB_SANDBOX="process")["bubblewrap"]
+    assert (finding["state"], finding["remedy"]) == ("warning", "unset LAB_SANDBOX")
+
+
 def test_the_text_form_shows_each_remedy_under_its_finding(data_folder: Path, tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), "doctor"],
@@ -119,3 +125,17 @@ def test_keys_are_looked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) ->
     assert "fewer than 12 characters" in found["endpoint short"].message
     assert found["endpoint unset"].remedy.startswith("export UNSET_KEY=")
     assert not any("short-key" in part for finding in found.values() for part in finding)
+
+
+def test_a_setting_of_the_wrong_shape_is_named_instead_of_a_traceback(data_folder: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "doctor"],
+        env={**os.environ, "LAB_DATA_DIR": str(data_folder), "LAB_PORT": "http"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "LAB_PORT" in result.stderr
+    assert "deploy/env.example" in result.stderr
+    assert "Traceback" not in result.stderr
