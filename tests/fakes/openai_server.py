@@ -90,9 +90,10 @@ def stream(*chunks: Any, done: bool = True, **options: Any) -> Answer:
 
 def says(text: str, *, finish: str = "stop", prompt: int = 10, completion: int = 5, **options: Any) -> Answer:
     """A good streamed answer with usage."""
-    words = [delta(content=word + " ") for word in text.split(" ")[:-1]] + [delta(content=text.split(" ")[-1])]
+    *words, last = text.split(" ")
+    pieces = [delta(content=word + " ") for word in words] + [delta(content=last)]
     used = usage_chunk(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
-    return stream(*words, delta(finish=finish), used, **options)
+    return stream(*pieces, delta(finish=finish), used, **options)
 
 
 def plain(value: Any, *, status: int = 200, **options: Any) -> Answer:
@@ -120,10 +121,7 @@ class FakeOpenAI:
         self.requests: list[Request] = []
         # Guards requests and the place in the script: each connection has a thread.
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
+        self._server = _Server(self)
 
     @property
     def port(self) -> int:
@@ -156,49 +154,60 @@ class FakeOpenAI:
             return self.answers[min(len(self.calls), len(self.answers)) - 1]
 
 
-def _handler_for(fake: FakeOpenAI) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return
+    def __init__(self, fake: FakeOpenAI) -> None:
+        self.fake = fake
+        super().__init__(("127.0.0.1", 0), _Handler)
 
-        def do_GET(self) -> None:
-            self._answer(b"")
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is what many tests are about."""
 
-        def do_POST(self) -> None:
-            self._answer(self.rfile.read(int(self.headers.get("content-length") or 0)))
 
-        def _answer(self, raw: bytes) -> None:
-            answer = fake.take(Request(self.path, {k.lower(): v for k, v in self.headers.items()}, raw, time.monotonic()))
-            time.sleep(answer.delay)
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Transfer-Encoding", "chunked")
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self._send_body(answer)
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
 
-        def _send_body(self, answer: Answer) -> None:
-            left = answer.cut_after
-            piece = b""
-            for piece in answer.pieces:
-                if left is not None and len(piece) >= left:
-                    self._send_piece(piece[:left])
-                    self.close_connection = True
-                    return
-                left = None if left is None else left - len(piece)
-                self._send_piece(piece)
-                time.sleep(answer.pause)
-            while answer.endless:
-                self._send_piece(piece)
-            time.sleep(answer.silence)
-            self.wfile.write(b"0\r\n\r\n")
+    def log_message(self, format: str, *args: Any) -> None:
+        return
 
-        def _send_piece(self, data: bytes) -> None:
-            if data:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+    def do_GET(self) -> None:
+        self._answer(b"")
 
-    return Handler
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("content-length") or 0)))
+
+    def _answer(self, raw: bytes) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.fake.take(Request(self.path, headers, raw, time.monotonic()))
+        time.sleep(answer.delay)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self._send_body(answer)
+
+    def _send_body(self, answer: Answer) -> None:
+        left = answer.cut_after
+        piece = b""
+        for piece in answer.pieces:
+            if left is not None and len(piece) >= left:
+                self._send_piece(piece[:left])
+                self.close_connection = True
+                return
+            left = None if left is None else left - len(piece)
+            self._send_piece(piece)
+            time.sleep(answer.pause)
+        while answer.endless:
+            self._send_piece(piece)
+        time.sleep(answer.silence)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send_piece(self, data: bytes) -> None:
+        if data:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
