@@ -2,7 +2,7 @@
 
 The order of the loop's checks is Leaf's. Deliberately different: wall time counts from the first model call
 and interrupts whatever is running; so does a person's cancel. Reasoning is sent back under the field name it
-came in. Repeated call ids are told apart, since servers pair calls and results by id.
+came in. Ids that a server left out or used twice are the client's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lab.engine.events import (
 from lab.engine.harnesses.arguments import ParsedArguments, parse_arguments, protocol_notes
 from lab.engine.harnesses.base import Ending, HarnessConfig, Session
 from lab.engine.harnesses.conversation import cap_field
-from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap, unique_ids
+from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.client import ContextOverflowError, complete_body
@@ -85,7 +85,7 @@ class Leaf:
             explain = config.malformed_arguments == "explain"
             message["tool_calls"] = [
                 {
-                    "id": call_id,
+                    "id": call.id,
                     "type": "function",
                     "function": {
                         "name": call.name,
@@ -94,7 +94,7 @@ class Leaf:
                         else call.arguments,
                     },
                 }
-                for call_id, call in zip(unique_ids(reply), reply.tool_calls, strict=True)
+                for call in reply.tool_calls
             ]
         return message
 
@@ -246,9 +246,10 @@ class _Loop:
 
     def _notes(self, reply: Reply) -> list[str]:
         notes = protocol_notes(reply)
-        ids = [call.id for call in reply.tool_calls]
-        if len(set(ids)) < len(ids):
-            notes.append("the server used a call id twice; the later ones were given ids of their own")
+        if any(call.synthesised_id for call in reply.tool_calls):
+            notes.append(
+                "the server left a call id out or used it twice; the lab gave the call one of its own"
+            )
         return notes
 
     def _cap(self) -> int | None:
@@ -283,15 +284,13 @@ class _Loop:
         return [
             _Call(
                 index=index,
-                call_id=call_id,
+                call_id=call.id,
                 tool=call.name,
                 executor=self.executors.get(call.name, ""),
                 raw=call.arguments,
                 parsed=parse_arguments(call.arguments),
             )
-            for index, (call_id, call) in enumerate(
-                zip(unique_ids(reply), reply.tool_calls, strict=True), start=1
-            )
+            for index, call in enumerate(reply.tool_calls, start=1)
         ]
 
     def _execute(self, call: _Call) -> bool:

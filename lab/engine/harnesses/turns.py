@@ -1,4 +1,4 @@
-"""Small facts of one turn: its cap, the ids of its calls, its tokens."""
+"""Small facts of one turn: its cap and its tokens."""
 
 from __future__ import annotations
 
@@ -14,19 +14,6 @@ def turn_cap(model: ModelConfig, limits: Limits) -> int | None:
     caps = [limits.max_tokens_per_turn, model.max_tokens_per_turn]
     caps += [settings.get(name) for name in ("max_tokens", "max_completion_tokens")]
     return min((cap for cap in caps if isinstance(cap, int) and cap > 0), default=None)
-
-
-def unique_ids(reply: Reply) -> list[str]:
-    """The calls' ids, later uses of an id told apart by a number."""
-    taken: set[str] = set()
-    ids = []
-    for call in reply.tool_calls:
-        unique, number = call.id, 2
-        while unique in taken:
-            unique, number = f"{call.id}_{number}", number + 1
-        taken.add(unique)
-        ids.append(unique)
-    return ids
 
 
 def estimated_tokens(messages: list[JSONObject]) -> int:

@@ -1,0 +1,191 @@
+"""Drives a harness against a fake server and a real sandbox, and keeps everything that happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from lab.engine import registry
+from lab.engine.events import AttemptStarted, Event, Record
+from lab.engine.harnesses.base import Ending, HarnessConfig, Session
+from lab.engine.harnesses.clock import WallClock
+from lab.engine.harnesses.conversation import Conversation
+from lab.engine.harnesses.presets import load_preset
+from lab.engine.harnesses.spending import Spending
+from lab.engine.limits import Limits
+from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.llm.client import ModelClient
+from lab.engine.sandboxes.base import Sandbox
+from lab.engine.sinks import ListSink
+from lab.engine.stop import StopSignal
+from tests.fakes.openai_server import Answer, FakeOpenAI, delta, stream, usage_chunk
+
+PRESET = load_preset("leaf-compatible")
+E = TypeVar("E")
+
+
+def call(name: str, arguments: JSONObject | str, identity: str = "") -> tuple[str, str, str]:
+    """A tool call of a reply; text is sent as the raw arguments."""
+    raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return name, raw, identity
+
+
+def bash(command: str, **more: Any) -> tuple[str, str, str]:
+    return call("Bash", {"command": command, **more})
+
+
+def calls(
+    *wanted: tuple[str, str, str],
+    content: str = "",
+    reasoning: str = "",
+    reasoning_field: str = "reasoning_content",
+    finish: str = "tool_calls",
+    prompt: int | None = 100,
+    completion: int = 20,
+    cost: str | None = None,
+    **options: Any,
+) -> Answer:
+    """A streamed reply with these tool calls; `prompt` None leaves the usage out."""
+    chunks: list[Any] = []
+    if reasoning:
+        chunks.append(delta(**{reasoning_field: reasoning}))
+    if content:
+        chunks.append(delta(content=content))
+    for index, (name, raw, identity) in enumerate(wanted):
+        function = {"name": name, "arguments": raw}
+        chunks.append(
+            delta(
+                tool_calls=[
+                    {
+                        "index": index,
+                        "id": identity or f"call_{index}_{abs(hash(raw)) % 10_000}",
+                        "type": "function",
+                        "function": function,
+                    }
+                ]
+            )
+        )
+    chunks.append(delta(finish=finish))
+    if prompt is not None:
+        chunks.append(
+            usage_chunk(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+        )
+    return stream(*chunks, **options)
+
+
+@dataclass
+class Driven:
+    """A finished drive. `raised` is what left the family instead of an ending."""
+
+    ending: Ending | None
+    sink: ListSink
+    server: FakeOpenAI
+    raised: BaseException | None = None
+    changed: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Record]:
+        return self.sink.records
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [event for event in self.sink.events if isinstance(event, kind)]
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.sink.events]
+
+    @property
+    def reason(self) -> str:
+        assert self.ending is not None, self.raised
+        return self.ending.reason.value
+
+    def sent(self, number: int) -> JSONObject:
+        """The body of the number-th request, from 0."""
+        return self.server.calls[number].body
+
+
+def drive(
+    server: FakeOpenAI,
+    sandbox: Sandbox,
+    *,
+    config: HarnessConfig = PRESET,
+    limits: Limits | None = None,
+    model: JSONObject | None = None,
+    stop: StopSignal | None = None,
+    before_step: Callable[[], None] | None = None,
+    spent_usd_before: Decimal = Decimal(0),
+    retry_seconds: float = 20.0,
+    redact: Callable[[str], str] = str,
+    on_event: Callable[[Event], None] | None = None,
+) -> Driven:
+    """Run the family of `config` on the task "Fix the bug." until it ends."""
+    limits = limits if limits is not None else config.limits
+    family = registry.family(config.family)
+    settings: JSONObject = {
+        "name": "fake",
+        "model_id": "fake",
+        "base_url": server.base_url,
+        "price": Price(basis="unknown"),
+    }
+    configured = ModelConfig(**{**settings, **(model or {})})
+    sink, conversation, spending = ListSink(), Conversation(), Spending(spent_usd_before)
+    signal = stop if stop is not None else StopSignal()
+    driven = Driven(None, sink, server)
+
+    def emit(event: Event) -> Record:
+        record = sink.append(event)
+        conversation.apply(record.event)
+        spending.apply(record.event)
+        if on_event is not None:
+            on_event(event)
+        return record
+
+    def after_tool(*, step: int, index: int, call_id: str) -> None:
+        driven.changed.append((step, index))
+
+    emit(
+        AttemptStarted(
+            task={},
+            harness={},
+            model={},
+            limits={},
+            seed=1,
+            messages=family.opening(config, "Fix the bug."),
+            parameters=family.parameters(config, configured, limits),
+            lab_version="0",
+        )
+    )
+    clock = WallClock(limits.max_total_time_sec, signal)
+    with ModelClient(
+        configured,
+        api_key="",
+        emit=emit,
+        draft=sink.draft,
+        stop=signal,
+        retry_seconds=retry_seconds,
+        first_wait=0.05,
+    ) as client:
+        session = Session(
+            config=config,
+            model=configured,
+            client=client,
+            sandbox=sandbox,
+            limits=limits,
+            emit=emit,
+            stop=signal,
+            clock=clock,
+            conversation=conversation,
+            redact=redact,
+            before_step=before_step or (lambda: None),
+            after_tool=after_tool,
+            spending=spending,
+        )
+        try:
+            driven.ending = family.drive(session)
+        except Exception as error:
+            driven.raised = error
+        finally:
+            clock.close()
+    return driven
