@@ -12,7 +12,8 @@ import tempfile
 
 for name in [name for name in os.environ if name.startswith("LAB_") and not name.startswith("LAB_TEST_")]:
     del os.environ[name]
-os.environ.pop("DATABASE_URL", None)
+# Empty and not absent: what the environment holds wins over a developer's .env.
+os.environ["DATABASE_URL"] = ""
 
 _data_folder = tempfile.mkdtemp(prefix="lab-tests-")
 atexit.register(shutil.rmtree, _data_folder, ignore_errors=True)
