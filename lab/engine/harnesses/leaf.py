@@ -89,9 +89,7 @@ class Leaf:
                     "type": "function",
                     "function": {
                         "name": call.name,
-                        "arguments": "{}"
-                        if explain and parse_arguments(call.arguments).malformed
-                        else call.arguments,
+                        "arguments": _sent_back(call.arguments, explain=explain),
                     },
                 }
                 for call in reply.tool_calls

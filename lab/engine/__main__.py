@@ -1,0 +1,204 @@
+"""One attempt from the command line: `python -m lab.engine --task parse-duration --model scripted/solver`.
+
+Writes the run's events as one JSON object a line and says in a few lines how it ended. The exit code is 0 when
+the run ended with a verdict, 1 when it did not, 2 when it could not be asked for like that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lab.engine import registry
+from lab.engine.errors import ExitReason, InvalidValueError
+from lab.engine.events import ModelCallFinished, PatchCaptured, RunEnded, VerificationFinished
+from lab.engine.harnesses.presets import load_preset, preset_names
+from lab.engine.limits import UNITS, parse_limit
+from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.llm.scripted import CONTEXT_WINDOW, SCRIPTED_MODELS
+from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
+from lab.engine.sandboxes.base import SandboxProvider
+from lab.engine.sinks import JSONLSink
+from lab.engine.stop import StopSignal
+from lab.engine.tasks.loader import load_task, practice_folder
+from lab.engine.tasks.spec import TaskSpec
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        spec = _spec(arguments)
+    except InvalidValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if arguments.out.exists():
+        sys.stderr.write(f"--out: {str(arguments.out)!r} is there already; name a new file or remove it\n")
+        return 2
+    stop = StopSignal()
+
+    def cancel(number: int, frame: FrameType | None) -> None:
+        # A second Ctrl-C ends the process as usual.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set(ExitReason.CANCELLED)
+
+    signal.signal(signal.SIGINT, cancel)
+    sink = JSONLSink(arguments.out)
+    result = run_attempt(spec, sink, stop, on_phase=lambda phase: _say(f"{phase} …"))
+    sink.append(RunEnded(exit_reason=result.exit_reason, verdict=result.verdict))
+    sink.close()
+    _summarise(sink, result, arguments.out)
+    return 0 if result.verdict is not None else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lab.engine", description="Run one attempt at a task.")
+    parser.add_argument("--task", required=True, help="a practice task's id, or a task's folder")
+    parser.add_argument("--model", required=True, help=f"{', '.join(SCRIPTED_MODELS)}, or a name of your own")
+    parser.add_argument("--seed", type=int, default=1, help="a repeat index from 1")
+    parser.add_argument("--out", type=Path, required=True, help="the file for the events (JSON lines)")
+    parser.add_argument("--harness", default="leaf-compatible", help=f"one of {', '.join(preset_names())}")
+    parser.add_argument("--sandbox", choices=sorted(registry.PROVIDERS), help="default: bubblewrap")
+    parser.add_argument("--data-folder", type=Path, default=Path(os.environ.get("LAB_DATA_DIR") or "var"))
+    parser.add_argument(
+        "--limit", action="append", default=[], metavar="NAME=VALUE", help=f"one of {', '.join(UNITS)}"
+    )
+    parser.add_argument("--base-url", default="", help="an OpenAI-compatible server, such as http://host/v1")
+    parser.add_argument("--model-id", default="", help="the model's id at the server; default: --model")
+    parser.add_argument("--key-variable", default="", help="the environment variable that holds the key")
+    parser.add_argument("--context-window", type=int, help="the model's context in tokens, where known")
+    parser.add_argument(
+        "--sampling", action="append", default=[], metavar="NAME=JSON", help="such as temperature=0.6"
+    )
+    return parser
+
+
+def _spec(arguments: argparse.Namespace) -> AttemptSpec:
+    if arguments.seed < 1:
+        raise InvalidValueError("--seed", arguments.seed, "is not a repeat index; write 1 or more")
+    task = _task(arguments.task)
+    harness = load_preset(arguments.harness)
+    model = _model(arguments)
+    asked = dict(_limit(text) for text in arguments.limit)
+    folder = arguments.data_folder.resolve()
+    return AttemptSpec(
+        task=task,
+        harness=harness,
+        model=model,
+        limits=harness.limits.tightened(asked, context_window=model.context_window),
+        provider=_provider(arguments.sandbox, scripted=model.scripted),
+        data_folder=folder,
+        label=f"cli-{os.getpid()}-{task.id}",
+        seed=arguments.seed,
+        api_key=_key(arguments.key_variable),
+        key_variable=arguments.key_variable,
+    )
+
+
+def _task(name: str) -> TaskSpec:
+    folder = practice_folder() / name
+    if not (folder / "task.toml").is_file():
+        folder = Path(name)
+    if not (folder / "task.toml").is_file():
+        known = sorted(file.parent.name for file in practice_folder().glob("*/task.toml"))
+        raise InvalidValueError(
+            "--task", name, f"is no practice task and no task folder; choose one of {', '.join(known)}"
+        )
+    return load_task(folder)
+
+
+def _model(arguments: argparse.Namespace) -> ModelConfig:
+    if arguments.model in SCRIPTED_MODELS:
+        return ModelConfig(
+            name=arguments.model,
+            model_id=arguments.model,
+            base_url="",
+            scripted=True,
+            context_window=CONTEXT_WINDOW,
+            price=Price(basis="scripted"),
+        )
+    if not arguments.base_url:
+        raise InvalidValueError(
+            "--base-url", "", f"is needed for a model other than {', '.join(SCRIPTED_MODELS)}"
+        )
+    return ModelConfig(
+        name=arguments.model,
+        model_id=arguments.model_id or arguments.model,
+        base_url=arguments.base_url,
+        sampling=dict(_sampling(text) for text in arguments.sampling),
+        context_window=arguments.context_window,
+    )
+
+
+def _key(variable: str) -> str:
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "")
+    if not key:
+        raise InvalidValueError("--key-variable", variable, "is not set; export it, or leave the option out")
+    return key
+
+
+def _limit(text: str) -> tuple[str, int | float | Decimal]:
+    name, _, value = text.partition("=")
+    if name not in UNITS:
+        raise InvalidValueError(
+            "--limit", text, f"names no limit; write one of {', '.join(UNITS)} and =VALUE"
+        )
+    return name, parse_limit(name, value)
+
+
+def _sampling(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise InvalidValueError("--sampling", text, "is not NAME=JSON; write temperature=0.6") from None
+
+
+def _provider(kind: str | None, *, scripted: bool) -> SandboxProvider:
+    """The sandbox asked for; else bubblewrap, else for scripted models, whose commands are the lab's, none."""
+    provider = registry.provider(kind or "bubblewrap")
+    missing = provider.available()
+    if missing is None:
+        return provider
+    if kind is None and scripted:
+        return registry.provider("process")
+    raise InvalidValueError("--sandbox", provider.kind, f"is not available: {missing}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _summarise(sink: JSONLSink, result: AttemptResult, out: Path) -> None:
+    calls = [event for event in sink.events if isinstance(event, ModelCallFinished)]
+    costs = [call.cost.amount for call in calls]
+    known = sum((cost for cost in costs if cost is not None), Decimal(0))
+    unknown = sum(cost is None for cost in costs)
+    facts: JSONObject = {
+        "exit reason": result.exit_reason,
+        "verdict": result.verdict or "not graded",
+        "steps": result.steps,
+        "cost": f"{known} USD" + (f" and {unknown} calls of unknown cost" if unknown else ""),
+        "events": f"{len(sink.records)} in {out}",
+    }
+    for event in sink.events:
+        if isinstance(event, PatchCaptured):
+            facts["patch"] = f"{len(event.files)} files"
+        if isinstance(event, VerificationFinished):
+            passed = sum(test.status == "passed" for test in event.tests)
+            facts["tests"] = f"{passed} of {len(event.tests)} passed"
+    if result.error:
+        facts["error"] = result.error
+    sys.stdout.write("".join(f"{name}: {value}\n" for name, value in facts.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
