@@ -137,9 +137,12 @@ class TestStopping:
     def test_a_stop_that_was_set_before_sends_nothing(self) -> None:
         stop = StopSignal()
         stop.set(ExitReason.MAX_TIME)
-        with FakeOpenAI() as server, ChatConnection(model_at(server.base_url), api_key="k") as chat:
-            with pytest.raises(CallInterrupted) as caught:
-                chat.try_once(step=1, body=BODY, stop=stop, draft=no_draft)
+        with (
+            FakeOpenAI() as server,
+            ChatConnection(model_at(server.base_url), api_key="k") as chat,
+            pytest.raises(CallInterrupted) as caught,
+        ):
+            chat.try_once(step=1, body=BODY, stop=stop, draft=no_draft)
         assert caught.value.reason is ExitReason.MAX_TIME
         assert server.calls == []
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from lab.engine.llm.base import Reply
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.stop import StopSignal
 from tests.engine.llm.asking import BODY, ask, call, model_at, no_draft
@@ -157,9 +155,11 @@ class TestGoodAnswers:
             seen.append(content)
 
         chunks = [delta(content="word ") for _ in range(5000)]
-        with FakeOpenAI(stream(*chunks, delta(finish="stop"))) as server:
-            with ChatConnection(model_at(server.base_url), api_key="k") as chat:
-                reply = chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=draft)
+        with (
+            FakeOpenAI(stream(*chunks, delta(finish="stop"))) as server,
+            ChatConnection(model_at(server.base_url), api_key="k") as chat,
+        ):
+            reply = chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=draft)
         assert reply.content == "word " * 5000
         assert seen[0].startswith("word ")
         assert seen == sorted(seen, key=len)
@@ -276,15 +276,14 @@ class TestToolCalls:
 def test_a_call_with_a_long_context_costs_a_few_milliseconds_of_processor_time() -> None:
     messages = [{"role": "user", "content": "x" * 2000} for _ in range(150)]
     body = {**BODY, "messages": messages}
-    with FakeOpenAI(says("one two three four five")) as server:
-        with ChatConnection(model_at(server.base_url), api_key="k") as chat:
-            once: Callable[[], Reply] = lambda: chat.try_once(  # noqa: E731
-                step=1, body=body, stop=StopSignal(), draft=no_draft
-            )
-            once()
-            started = time.thread_time()
-            for _ in range(20):
-                once()
-            spent = (time.thread_time() - started) / 20
+    with (
+        FakeOpenAI(says("one two three four five")) as server,
+        ChatConnection(model_at(server.base_url), api_key="k") as chat,
+    ):
+        chat.try_once(step=1, body=body, stop=StopSignal(), draft=no_draft)
+        started = time.thread_time()
+        for _ in range(20):
+            chat.try_once(step=1, body=body, stop=StopSignal(), draft=no_draft)
+        spent = (time.thread_time() - started) / 20
     # The SDK's own way of sending the same list takes some 50 ms.
     assert spent < 0.02

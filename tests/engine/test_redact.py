@@ -1,0 +1,159 @@
+"""Known secrets never enter the log or a conversation; what looks like a key is masked where it is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.engine.events import ModelCallFailed, ModelCallStarted
+from lab.engine.redact import MASK, RedactingSink, Redactor, mask_key_shapes
+from lab.engine.sinks import ListSink
+
+KEY = "an-endpoint-key-0123456789"
+REDACTOR = Redactor({"ENDPOINT_KEY": KEY, "LAB_SECRET_KEY": 'quo"ted\\secret/ä+value'})
+
+
+class TestKnownSecrets:
+    def test_a_secret_is_replaced_by_its_name_wherever_it_stands(self) -> None:
+        assert REDACTOR.text(f"a {KEY}, and{KEY}again") == (
+            "a [redacted: ENDPOINT_KEY], and[redacted: ENDPOINT_KEY]again"
+        )
+
+    @pytest.mark.parametrize(
+        "written",
+        ['quo"ted\\secret/ä+value', 'quo\\"ted\\\\secret/ä+value', 'quo\\"ted\\\\secret/\\u00e4+value',
+         "quo%22ted%5Csecret%2F%C3%A4%2Bvalue"],
+        ids=["plain", "json", "ascii json", "url"],
+    )  # fmt: skip
+    def test_a_secret_is_found_as_json_and_urls_write_it(self, written: str) -> None:
+        assert REDACTOR.text(f"<{written}>") == "<[redacted: LAB_SECRET_KEY]>"
+
+    def test_the_longer_of_two_secrets_that_overlap_is_replaced_whole(self) -> None:
+        redactor = Redactor({"SHORT": "0123456789ab", "LONG": "0123456789ab-and-more"})
+        assert redactor.text("0123456789ab-and-more 0123456789ab") == "[redacted: LONG] [redacted: SHORT]"
+
+    def test_values_below_twelve_characters_are_left_alone_and_named(self) -> None:
+        redactor = Redactor({"PIN": "1234", "EMPTY": "", "KEY": KEY})
+        assert redactor.text("1234") == "1234"
+        assert redactor.too_short == ["PIN"]
+
+    def test_json_is_redacted_at_every_depth_and_what_is_clean_stays_the_same_object(self) -> None:
+        clean = {"deep": ["nothing", 1, None, {"a": True}]}
+        dirty = {"list": [clean, f"x{KEY}"], KEY: 1}
+        result = REDACTOR.json(dirty)
+        assert result == {"list": [clean, "x[redacted: ENDPOINT_KEY]"], "[redacted: ENDPOINT_KEY]": 1}
+        assert result["list"][0] is clean
+        assert REDACTOR.json(clean) is clean
+        assert dirty[KEY] == 1
+
+    def test_bytes_are_redacted_without_being_decoded(self) -> None:
+        assert REDACTOR.data(b"\xff" + KEY.encode() + b"\x00") == b"\xff[redacted: ENDPOINT_KEY]\x00"
+
+    def test_without_secrets_nothing_is_touched(self) -> None:
+        value = {"a": [KEY]}
+        assert Redactor({}).json(value) is value
+        assert Redactor({}).data(KEY.encode()) == KEY.encode()
+
+    def test_fifty_megabytes_of_output_are_searched_in_seconds(self) -> None:
+        started = time.monotonic()
+        REDACTOR.text("some line of output that holds no secret\n" * 1_250_000)
+        assert time.monotonic() - started < 20
+
+
+class TestStreams:
+    @given(st.integers(0, len(KEY)), st.text(alphabet="xyz \n", max_size=20))
+    def test_no_cut_of_a_growing_text_ever_shows_the_beginning_of_a_secret(
+        self, cut: int, before: str
+    ) -> None:
+        shown = REDACTOR.streaming(before + KEY[:cut])
+        assert shown == (before + "[redacted: ENDPOINT_KEY]" if cut == len(KEY) else before)
+
+    def test_text_without_the_beginning_of_a_secret_is_shown_whole(self) -> None:
+        assert REDACTOR.streaming("as it is.") == "as it is."
+
+
+class TestSink:
+    def test_events_drafts_and_blobs_reach_the_inner_sink_redacted(self) -> None:
+        inner = ListSink()
+        sink = RedactingSink(inner, REDACTOR)
+        sink.append(
+            ModelCallFailed(step=1, request=1, error="server", message=f"no {KEY}", raw=KEY, seconds=0.5)
+        )
+        sink.draft(step=1, content=f"{KEY} an-endpoint-k", reasoning="", calls="", characters=9)
+        sink.put_blob(KEY.encode())
+        sink.flush()
+        assert KEY not in repr(inner.events) + repr(inner.blobs) + repr(inner.drafts)
+        failed = inner.events[0]
+        assert isinstance(failed, ModelCallFailed)
+        assert failed.message == "no [redacted: ENDPOINT_KEY]"
+        assert inner.drafts == ["[redacted: ENDPOINT_KEY] "]
+
+    def test_an_event_without_a_secret_passes_unchanged(self) -> None:
+        inner = ListSink()
+        event = ModelCallStarted(step=1, request=1, body_sha256="0" * 64, message_count=2)
+        record = RedactingSink(inner, REDACTOR).append(event)
+        assert record.event is event
+        assert record.seq == 1
+
+    def test_a_blob_is_named_by_what_is_kept(self) -> None:
+        inner = ListSink()
+        digest = RedactingSink(inner, REDACTOR).put_blob(b"x" + KEY.encode())
+        assert digest == hashlib.sha256(b"x[redacted: ENDPOINT_KEY]").hexdigest()
+
+
+# Made up: the shape of each provider's keys, joined here so that no scanner takes them for real ones.
+SHAPES = [
+    "sk-" + "ant-api03-" + "Ab1_" * 10,
+    "sk-" + "proj-" + "a1B2" * 10,
+    "sk-" + "a1B2" * 12,
+    "sk-" + "or-v1-" + "0a" * 32,
+    "gsk_" + "aB1" * 15,
+    "xai-" + "aB1" * 15,
+    "nvapi-" + "aB1_" * 12,
+    "r8_" + "aB1" * 12,
+    "hf_" + "aB1" * 11,
+    "ghp_" + "aB1" * 12,
+    "github_pat_" + "aB1_" * 12,
+    "glpat-" + "aB1-" * 6,
+    "xoxb-" + "123-456-" + "aB1" * 6,
+    "AIza" + "aB1_-" * 7,
+    "AKIA" + "ABCD1234" * 2,
+    "npm_" + "aB1" * 12,
+    "pypi-" + "AgEI" * 12,
+    "SG." + "aB1_" * 5 + "." + "aB1_" * 5,
+    "sk_" + "live_" + "aB1" * 8,
+    "eyJ" + "hbGciOiJI" + "." + "eyJ" + "zdWIiOiIx" + "." + "c2lnbmF0dXJl",
+]
+
+
+class TestKeyShapes:
+    @pytest.mark.parametrize("key", SHAPES, ids=lambda key: key[:8])
+    @pytest.mark.parametrize("around", ["{}", "MY_VARIABLE={}\n", '{{"api": "{}"}}', "key: {}."])
+    def test_the_keys_of_many_providers_are_masked(self, key: str, around: str) -> None:
+        shown = mask_key_shapes(around.format(key))
+        assert key not in shown
+        assert MASK in shown
+
+    def test_a_printed_environment_shows_no_value_of_a_key(self) -> None:
+        printed = "HOME=/root\nMISTRAL_API_KEY=abcdefghijklmnop\nDB_PASSWORD='hunter2hunter2'\nLANG=C.UTF-8\n"
+        shown = mask_key_shapes(printed)
+        assert "abcdefgh" not in shown
+        assert "hunter2" not in shown
+        assert "HOME=/root\n" in shown
+        assert "LANG=C.UTF-8\n" in shown
+
+    def test_bearer_tokens_and_passwords_in_urls_are_masked(self) -> None:
+        shown = mask_key_shapes("Authorization: Bearer " + "a1" * 15 + "\npostgres://me:secret123@db/lab")
+        assert shown == f"Authorization: Bearer {MASK}\npostgres://{MASK}@db/lab"
+
+    def test_ordinary_text_and_code_stay_as_they_are(self) -> None:
+        text = (
+            "task-oriented sk-learn risk-assessment-of-everything-there-is\nTOKEN = lexer.next_token()\n"
+            "git show 8ae6ea7e5bc7f06d53d1e1b9 https://example.org/a:b/c@d hf_hub_download(x)\n"
+            "MAX_TOKEN=12\nimport xai; AKIAN; PASSWORD=$HOME_PASSWORD\n"
+        )
+        assert mask_key_shapes(text) == text
