@@ -1,7 +1,7 @@
 """One attempt from the command line: `python -m lab.engine --task parse-duration --model scripted/solver`.
 
-Writes the run's events as one JSON object a line and says in a few lines how it ended. The exit code is 0 when
-the run ended with a verdict, 1 when it did not, 2 when it could not be asked for like that.
+Writes the run's events as one JSON object a line and says in a few lines how it ended. The exit code is 0
+when the run ended with a verdict, 1 when it did not, 2 when it could not be asked for like that.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _sampling(text: str) -> tuple[str, Any]:
 
 
 def _provider(kind: str | None, *, scripted: bool) -> SandboxProvider:
-    """The sandbox asked for; else bubblewrap, else for scripted models, whose commands are the lab's, none."""
+    """The sandbox asked for; else bubblewrap; for scripted models, whose commands are the lab's, else none."""
     provider = registry.provider(kind or "bubblewrap")
     missing = provider.available()
     if missing is None:

@@ -126,7 +126,8 @@ def run_attempt(
     caller decides whether the run goes on and appends `RunEnded`.
 
     Raises:
-        LeaseLostError: another worker child owns the attempt; its sandbox is stopped, nothing more is written.
+        LeaseLostError: another worker child owns the attempt; its sandbox is stopped, nothing else is written.
+        Whatever `sink` raises when not even the attempt's end can be written.
     """
     return _Attempt(spec, sink, stop, before_step or _nothing, on_phase or _no_phase).run()
 
@@ -182,9 +183,8 @@ class _Attempt:
             error = self.redactor.text(str(invalid))
         except Exception as unexpected:
             self.ending = Ending(ExitReason.INTERNAL_ERROR)
-            error = self.redactor.text("".join(traceback.format_exception(unexpected)))[
-                -_TRACEBACK_CHARACTERS:
-            ]
+            trace = "".join(traceback.format_exception(unexpected))
+            error = self.redactor.text(trace)[-_TRACEBACK_CHARACTERS:]
             retryable = True
         finally:
             self.clock.close()
