@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
+import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
@@ -123,7 +125,7 @@ class WorkspaceTracker:
         readable = [path for path in touched if after[path].kind in _KEPT_KINDS]
         size = sum(after[path].size for path in readable)
         too_large = size > ARCHIVE_LIMIT_BYTES
-        items = {} if too_large else _fetch(self._sandbox, readable)
+        items = {} if too_large else _fetch(self._sandbox, readable, after)
         unread = [path for path in readable if path not in items]
         changed = {path: item for path, item in items.items() if self._really(path, item, before, after)}
         changes = [*self._listed(gone, changed, before), *self._listed_unread(unread, before, after)]
@@ -236,17 +238,25 @@ def _is_restored(entry: Entry | None, item: Item) -> bool:
     return entry.kind == kind and entry.mode == header.mode and (kind != b"f" or entry.size == header.size)
 
 
-def _fetch(sandbox: Sandbox, paths: list[bytes]) -> dict[bytes, Item]:
+def _fetch(sandbox: Sandbox, paths: list[bytes], entries: Entries) -> dict[bytes, Item]:
     """The paths as they are now; one that cannot be read is missing."""
-    if not paths:
-        return {}
+    folders = {path: _folder(path, entries[path].mode) for path in paths if entries[path].kind == b"d"}
+    others = [b"./" + path for path in paths if path not in folders]
+    if not others:
+        return folders
     result = run_script(
         sandbox,
         "exec tar -cf - --format=gnu --no-recursion --hard-dereference --null -T -",
-        stdin=b"\0".join(b"./" + path for path in paths),
+        stdin=b"\0".join(others),
         output_limit=2 * ARCHIVE_LIMIT_BYTES,
     )
-    return read_tar(result.stdout.head)
+    return folders | read_tar(result.stdout.head)
+
+
+def _folder(path: bytes, mode: int) -> Item:
+    header = tarfile.TarInfo(os.fsdecode(path))
+    header.type, header.mode = tarfile.DIRTYPE, mode
+    return Item(header, b"")
 
 
 def count_lines(old: bytes | None, new: bytes) -> tuple[int | None, int | None]:

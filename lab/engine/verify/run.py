@@ -20,6 +20,7 @@ from lab.engine.events import SandboxLost, SandboxStarted, VerificationFinished,
 from lab.engine.harnesses.base import Emit
 from lab.engine.patches import InvalidPatchError, apply_patch
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.scripts import run_script
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
@@ -44,7 +45,7 @@ REPORT_LIMIT_BYTES = 50_000_000
 LOGS_LIMIT_CHARACTERS = 2_000_000
 # Signs that the test runner itself came up; without one the command, not the patch, is to be looked at.
 _STARTED = re.compile(
-    r"^=+ test session starts =+$|^ImportError while loading conftest |^Fatal Python error: |^Ran \d+ tests? in",
+    r"^=+ test session starts =+$|^ImportError while loading conftest |^Fatal Python error: |^Ran \d+ test",
     re.MULTILINE,
 )
 
@@ -195,6 +196,8 @@ class _Grading:
                 log=log
             )
         tests = self._parse(sandbox, report, log)
+        if not tests and ended.exit_code in (126, 127):
+            self._require_command(sandbox)
         judgement = self._judge(rule, ended, log, tests)
         return _Graded(_with_logs(judgement, tests or {}, self.redact), ended.exit_code, log)
 
@@ -209,6 +212,15 @@ class _Grading:
             output_limit=LOG_LIMIT_BYTES,
             stop=self.stop,
         )
+
+    def _require_command(self, sandbox: Sandbox) -> None:
+        program = test_command(self.task.verification)[0]
+        if run_script(sandbox, 'command -v "$1"', program).exit_code != 0:
+            raise InfrastructureError(
+                f"verification.command: {program!r} cannot be run in the sandbox; "
+                "give the task's environment that program, or mend the command",
+                retryable=False,
+            )
 
     def _parse(self, sandbox: Sandbox, report: str, log: str) -> ParsedTests | None:
         """The results; None when pytest wrote no whole report.

@@ -1,0 +1,283 @@
+"""A patch holds what the agent changed against the snapshot, and applies to a fresh one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.engine import patches
+from lab.engine.errors import InfrastructureError
+from lab.engine.patches import CapturedPatch, InvalidPatchError, apply_patch, capture_patch, parse_patch
+from lab.engine.sandboxes.base import Sandbox
+from lab.engine.tasks.spec import TaskSpec
+from lab.engine.workspace import prepare_workspace
+from tests.engine.conftest import MakeTask, Start
+
+FILES = {
+    "README.md": "one\ntwo\nthree\n",
+    "core.py": "def answer():\n    return 41\n",
+    "tool.sh": "#!/bin/sh\n",
+    ".gitignore": "build/\n*.log\n",
+    "tracked.log": "ignored by pattern, part of the snapshot\n",
+    "windows.txt": "line\r\nline\r\n",
+    ".gitattributes": "*.txt text eol=lf\n",
+}
+TREE = "find . -name .git -prune -o -printf '%y %P %l\\0' | sort -z; git diff --stat HEAD | cat"
+
+
+def run(sandbox: Sandbox, script: str) -> bytes:
+    result = sandbox.exec(["bash", "-c", script], timeout=60)
+    assert result.exit_code == 0, result.stderr.text()
+    return result.stdout.head
+
+
+@pytest.fixture
+def task(make_task: MakeTask) -> TaskSpec:
+    return make_task(FILES)
+
+
+@pytest.fixture
+def base(sandbox: Sandbox, task: TaskSpec) -> str:
+    return prepare_workspace(sandbox, task)
+
+
+def changes(captured: CapturedPatch) -> dict[str, str]:
+    return {file.path: file.change for file in captured.files}
+
+
+class TestCapturing:
+    def test_an_untouched_workspace_has_an_empty_patch(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        assert capture_patch(sandbox, base, task=task) == CapturedPatch("", [], 0, [])
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            "true",
+            "git add core.py",
+            "git commit -qam 'My work'",
+            "git checkout -q -b other && git commit -qam work",
+            "git commit -qam work && git reset -q --soft HEAD~1",
+            "git update-index --assume-unchanged core.py",
+            "git config core.worktree /nowhere; git config core.fsmonitor false; git config diff.noprefix true",
+            "echo 'core.py -diff' > .git/info/attributes; echo '*' > .git/info/exclude",
+            "git config filter.x.clean 'tr a-z A-Z'; echo '*.py filter=x' > .git/info/attributes",
+            "printf '#!/bin/sh\\nexit 1\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+            "printf garbage > .git/index",
+            "rm -rf .git",
+            "rm -rf .git; git init -q; git add core.py; git -c user.name=x -c user.email=x commit -qm mine",
+            "rm -rf .git && ln -s /nowhere .git",
+            "echo '*.py -diff' > ~/attributes; git config --global core.attributesFile ~/attributes",
+        ],
+    )
+    def test_a_change_is_found_whatever_was_done_to_git(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, how: str
+    ) -> None:
+        run(sandbox, f"mkdir -p .git/hooks; echo '# more' >> core.py; {how}")
+        captured = capture_patch(sandbox, base, task=task)
+        assert changes(captured) == {"core.py": "modified"}
+        assert "\n+# more\n" in captured.patch
+
+    def test_committed_work_is_counted(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+        run(
+            sandbox,
+            "for n in 1 2; do echo $n >> core.py; git commit -qam $n; done; git checkout -q -b b HEAD~1",
+        )
+        captured = capture_patch(sandbox, base, task=task)
+        assert captured.commits == 2
+        assert [(file.added, file.removed) for file in captured.files] == [(1, 0)]
+
+    def test_ignored_and_cached_files_stay_out_tracked_ones_do_not(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        run(
+            sandbox,
+            "mkdir build __pycache__; touch build/x a.log __pycache__/y.pyc; echo more >> tracked.log",
+        )
+        assert changes(capture_patch(sandbox, base, task=task)) == {"tracked.log": "modified"}
+
+    def test_kinds_of_change_are_told_apart(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+        run(
+            sandbox,
+            "rm core.py; chmod +x README.md; ln -s README.md link; echo x > 'ü\"\nx'; ln -sf y tool.sh",
+        )
+        assert changes(capture_patch(sandbox, base, task=task)) == {
+            "README.md": "mode",
+            "core.py": "deleted",
+            "link": "added",
+            "tool.sh": "modified",
+            'ü"\nx': "added",
+        }
+
+    def test_a_file_too_large_for_a_patch_is_left_out_and_said(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(patches, "FILE_LIMIT_BYTES", 1000)
+        run(
+            sandbox, "head -c 1001 /dev/zero > 'a core'; head -c 1000 /dev/zero > small; echo more >> core.py"
+        )
+        captured = capture_patch(sandbox, base, task=task)
+        assert changes(captured) == {"core.py": "modified", "small": "added"}
+        assert captured.left_out == ["a core is larger than 1000 bytes"]
+
+    def test_files_of_a_nested_repository_are_part_of_the_patch(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        run(
+            sandbox,
+            "mkdir -p sub/deep; cd sub; git init -q; echo x > deep/file; git init -q deep; rm -rf ../.git",
+        )
+        assert changes(capture_patch(sandbox, base, task=task)) == {"sub/deep/file": "added"}
+        assert run(sandbox, "ls -d sub/.git sub/deep/.git").split() == [b"sub/.git", b"sub/deep/.git"]
+
+    def test_closed_and_special_files_do_not_stop_it(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        run(sandbox, "mkdir closed; echo x > closed/file; chmod 000 core.py closed/file closed; mkfifo pipe")
+        assert changes(capture_patch(sandbox, base, task=task)) == {"closed/file": "added"}
+
+    def test_a_snapshot_that_is_not_the_one_begun_from_is_an_infrastructure_error(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        with pytest.raises(InfrastructureError, match="the attempt began from 0000"):
+            capture_patch(sandbox, "0" * 40, task=task)
+
+
+class TestApplying:
+    CHANGES = (
+        "echo more >> core.py; rm README.md",
+        "printf 'caf\\xe9\\n' > latin; printf 'a\\0b' > zeros; echo é > utf8; head -c 300 /dev/urandom > random",
+        "printf 'line\\r\\nother\\r\\n' > windows.txt; printf end > end; : > empty; printf 'a\\rb\\x0c\\n' > odd",
+        "chmod +x core.py; ln -s core.py 'a link'; mkdir d; echo x > 'd/ü \"q\"\t\\'; ln -sf core.py tool.sh",
+        "head -c 9000 /dev/zero | tr '\\0' x > late; printf '\\0\\n' >> late; printf '\\xff\\n' >> core.py",
+        "rm core.py; mkdir core.py; echo x > core.py/inside",
+        "printf 'diff --git a/x b/x\\n--- a/x\\n+++ b/x\\n' > like-a-diff; printf 'caf\\xe9\\n' > latin",
+    )
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_a_captured_patch_makes_the_same_files_again(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, start: Start, change: str
+    ) -> None:
+        run(sandbox, change)
+        captured = capture_patch(sandbox, base, task=task)
+        captured.patch.encode("utf-8")
+        assert "\0" not in captured.patch
+        fresh = start()
+        prepare_workspace(fresh, task)
+        apply_patch(fresh, captured.patch)
+        again = capture_patch(fresh, base, task=task)
+        assert again.patch == captured.patch
+        assert run(fresh, TREE) == run(sandbox, TREE)
+        files = "find . -name .git -prune -o -type f -print0 | sort -z | xargs -0 sha256sum"
+        assert run(fresh, files) == run(sandbox, files)
+
+    def test_a_patch_that_does_not_apply_changes_nothing_and_says_why(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        patch = (
+            "diff --git a/core.py b/core.py\n--- a/core.py\n+++ b/core.py\n"
+            "@@ -1,2 +1,3 @@\n def answer():\n     return 41\n+# more\n"
+            "diff --git a/none.py b/none.py\n--- a/none.py\n+++ b/none.py\n@@ -1 +1 @@\n-x\n+y\n"
+        )
+        with pytest.raises(InvalidPatchError, match=r"none\.py: No such file"):
+            apply_patch(sandbox, patch)
+        assert run(sandbox, "git status --porcelain") == b""
+
+    @pytest.mark.parametrize("patch", ["not a patch\n", "diff --git a/x b/x\n"])
+    def test_what_is_no_patch_is_refused(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, patch: str
+    ) -> None:
+        with pytest.raises(InvalidPatchError):
+            apply_patch(sandbox, patch)
+
+    @pytest.mark.parametrize("path", ["../outside", ".git/config", ".git/hooks/pre-commit"])
+    def test_a_patch_reaches_neither_git_nor_outside(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, path: str
+    ) -> None:
+        header = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+        with pytest.raises(InvalidPatchError):
+            apply_patch(sandbox, f"{header}@@ -0,0 +1 @@\n+x\n")
+
+    def test_an_empty_patch_changes_nothing(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+        apply_patch(sandbox, " \n")
+        assert run(sandbox, "git status --porcelain") == b""
+
+
+MODIFIED = """diff --git a/core.py b/core.py
+index 1..2 100644
+--- a/core.py
++++ b/core.py
+@@ -1,3 +1,3 @@ def answer():
+ def answer():
+-    return 41
++    return 42
+ # end
+"""
+ADDED = """diff --git "a/\\303\\274.txt" "b/\\303\\274.txt"
+new file mode 100644
+index 0..1
+--- /dev/null
++++ "b/\\303\\274.txt"
+@@ -0,0 +1 @@
++x
+\\ No newline at end of file
+"""
+BINARY = """diff --git a/data b/data
+new file mode 100644
+index 0..1
+GIT binary patch
+literal 3
+Kcmd<$WB>pF00aO4
+
+literal 0
+HcmV?d00001
+
+"""
+MODE = "diff --git a/tool.sh b/tool.sh\nold mode 100644\nnew mode 100755\n"
+EMPTY = "diff --git a/none b/none\ndeleted file mode 100644\nindex e69de29..0000000\n"
+
+
+class TestReading:
+    def test_a_modified_file_has_numbered_lines(self) -> None:
+        (file,) = parse_patch(MODIFIED)
+        assert (file.path, file.old_path, file.change) == ("core.py", "core.py", "modified")
+        assert (file.added, file.removed) == (1, 1)
+        (hunk,) = file.hunks
+        assert hunk.heading == "def answer():"
+        assert [tuple(line) for line in hunk.lines] == [
+            (" ", "def answer():", 1, 1),
+            ("-", "    return 41", 2, None),
+            ("+", "    return 42", None, 2),
+            (" ", "# end", 3, 3),
+        ]
+
+    def test_every_kind_of_section_is_told_in_order(self) -> None:
+        found = parse_patch(MODIFIED + ADDED + BINARY + MODE + EMPTY)
+        assert [(file.path, file.change, file.binary) for file in found] == [
+            ("core.py", "modified", False),
+            ("ü.txt", "added", False),
+            ("data", "added", True),
+            ("tool.sh", "mode", False),
+            ("none", "deleted", False),
+        ]
+        assert found[1].hunks[0].lines[1].mark == "\\"
+
+    def test_a_diff_without_git_headers_is_read(self) -> None:
+        plain = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n-c\n+d\n"
+        assert [(file.path, file.added) for file in parse_patch(plain)] == [("x", 1), ("y", 1)]
+
+    def test_what_is_no_diff_keeps_its_text(self) -> None:
+        text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-cut off"
+        (file,) = parse_patch(text)
+        assert (file.path, file.hunks, file.raw) == ("x", (), text)
+
+    def test_nothing_has_no_files(self) -> None:
+        assert parse_patch("") == []
+
+    @given(st.text(alphabet='dif -+@ab/\n\t"\\019,é', max_size=200))
+    def test_any_text_is_read_without_an_error(self, text: str) -> None:
+        sections = [MODIFIED + text, text, "diff --git " + text, "--- a/x\n+++ b/x\n@@ -1 +1 @@\n" + text]
+        for section in sections:
+            parse_patch(section)
