@@ -1,0 +1,15 @@
+from taskgraph.__main__ import main
+
+
+def test_a_plan_is_printed(tmp_path, capsys):
+    file = tmp_path / "steps"
+    file.write_text("# steps\napp: core ?charts\ncore:\n")
+    assert main([str(file), "app"]) == 0
+    assert capsys.readouterr().out == "1. core\n2. app\nskipped charts: charts does not exist\n"
+
+
+def test_errors_are_printed(tmp_path, capsys):
+    file = tmp_path / "steps"
+    file.write_text("a: b\nb: a\n")
+    assert main([str(file)]) == 1
+    assert "circular dependency: a -> b -> a" in capsys.readouterr().err
