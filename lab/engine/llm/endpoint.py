@@ -91,7 +91,7 @@ def list_models(
         raise InvalidValueError("base_url", base_url, f"answered {status}: {_said(text)}")
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidValueError("base_url", base_url, f"answers with no JSON;{_hint(url)}") from None
     listed = answer.get("data") if isinstance(answer, dict) else answer
     if not isinstance(listed, list):
@@ -203,7 +203,7 @@ def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> 
 def _said(text: str) -> str:
     try:
         error = error_object(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         error = None
     return error_text(error) if error is not None else text.strip()[:200] or "nothing else"
 

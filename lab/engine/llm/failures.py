@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from lab.engine.errors import ExitReason, LabError
-from lab.engine.llm.base import JSONObject, ModelConfig, Usage
+from lab.engine.llm.base import JSONObject, ModelConfig, Usage, without_surrogates
 
 RAW_CHARACTERS = 2_000
 
@@ -44,11 +44,11 @@ class CallFailure(Exception):  # an outcome the client acts on, not an error tha
         usage: Usage | None = None,
     ) -> None:
         self.error = error
-        self.message = message
+        self.message = without_surrogates(message)
         self.status = status
         self.retry_after = retry_after
         self.partial = partial
-        self.raw = raw[:RAW_CHARACTERS]
+        self.raw = without_surrogates(raw[:RAW_CHARACTERS])
         self.retryable = retryable
         self.usage = usage if usage is not None else Usage()
         super().__init__(message)
@@ -165,7 +165,7 @@ def _status_of(error: JSONObject) -> int:
 def _json_or_none(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

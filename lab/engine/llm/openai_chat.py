@@ -38,6 +38,9 @@ from lab.engine.stop import StopSignal
 NO_API = "the server answered with {}: this is not an OpenAI-compatible base URL; usually it ends in /v1"
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
+# NaN and infinities are no JSON; nothing that reads the log later would take them.
+_DECODER = json.JSONDecoder(parse_constant=lambda name: None)
+
 # Below this many characters every network read shows a draft; above it at most one in this many seconds, so
 # that joining text that is still growing stays linear.
 _DRAFT_ALWAYS_BELOW = 4_000
@@ -233,8 +236,8 @@ class _Reading:
         self._events += 1
         text = payload.decode("utf-8", "replace")
         try:
-            chunk = json.loads(text)
-        except ValueError as failed:
+            chunk = _DECODER.decode(text)
+        except (ValueError, RecursionError) as failed:
             raise CallFailure(
                 "bad_stream", f"a data line of the stream is not JSON ({failed})", raw=text
             ) from failed
@@ -287,8 +290,8 @@ class _Reading:
     def _take_json(self) -> None:
         text = b"".join(self._whole).decode("utf-8", "replace")
         try:
-            answer = json.loads(text)
-        except ValueError as failed:
+            answer = _DECODER.decode(text)
+        except (ValueError, RecursionError) as failed:
             raise CallFailure(
                 "bad_stream", f"the answer is neither a stream nor whole JSON ({failed})", raw=text
             ) from failed

@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import Any
 
-from lab.engine.llm.base import JSONObject, Reply, ToolCall, without_surrogates
+from lab.engine.llm.base import JSONObject, Reply, ToolCall, clean_json, without_surrogates
 from lab.engine.llm.usage import read_usage
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -63,9 +63,11 @@ class ReplyBuilder:
     @property
     def usage_object(self) -> JSONObject | None:
         """The last usage object that was not null, with llama.cpp's timings beside it."""
-        if self._timings is None:
-            return self._usage
-        return {**(self._usage or {}), "timings": self._timings}
+        if self._usage is None and self._timings is None:
+            return None
+        timings = {} if self._timings is None else {"timings": self._timings}
+        usage: JSONObject = clean_json({**(self._usage or {}), **timings})
+        return usage
 
     def add_chunk(self, chunk: JSONObject) -> None:
         """Take one `chat.completion.chunk`, or a whole `chat.completion`."""

@@ -54,12 +54,7 @@ class _Counts:
                 value = value.get(key) if isinstance(value, dict) else None
             if value is None:
                 continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or value < 0
-                or value != int(value)
-            ):
+            if not _is_count(value):
                 self._notes.append(f"{path} is {value!r}, which is no count of tokens")
                 continue
             return int(value)
@@ -87,6 +82,12 @@ class _Counts:
             "prompt_tokens_details.cache_creation_tokens",
             "cache_creation_input_tokens",
         )
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return value >= 0 and (isinstance(value, int) or value.is_integer())
 
 
 def _input(

@@ -49,6 +49,16 @@ class TestBrokenAnswers:
         assert (failed.error, failed.partial) == ("bad_stream", "good")
         assert '{"choices": [{' in failed.raw
 
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000])
+    def test_json_that_breaks_a_parser_is_a_bad_stream(self, text: str) -> None:
+        assert failure(stream(text)).error == "bad_stream"
+        assert failure(Answer(pieces=[b"[" * 100_000])).error == "bad_stream"
+
+    def test_an_error_text_with_a_lone_surrogate_can_be_stored(self) -> None:
+        failed = failure(stream('{"error": {"message": "bad \\ud800", "code": 500}}'))
+        assert failed.message == "bad \ufffd"
+        failed.raw.encode()
+
     def test_an_html_page_says_that_the_base_url_is_wrong(self) -> None:
         failed = failure(html())
         assert (failed.error, failed.retryable) == ("not_json", False)

@@ -114,6 +114,11 @@ class TestGoodAnswers:
         )
         assert reply.usage.output_total == 2
 
+    def test_numbers_that_are_no_json_never_reach_the_log(self) -> None:
+        usage = '{"choices":[],"usage":{"prompt_tokens":NaN,"completion_tokens":3,"cost":Infinity}}'
+        reply = ask(stream(delta(content="x", finish="stop"), usage))
+        assert reply.usage.raw == {"prompt_tokens": None, "completion_tokens": 3, "cost": None}
+
     def test_a_stream_without_its_end_mark_is_whole_when_a_finish_reason_came(self) -> None:
         assert ask(stream(delta(content="x"), delta(finish="length"), done=False)).finish_reason == "length"
 
