@@ -48,7 +48,7 @@ def write_body(workspace: str, path: str, mode: int | None) -> bytes:
 
 def _checks(workspace: str, path: str) -> bytes:
     return (
-        b"cd -- %s || exit %d\n" % (quote(workspace), _NO_WORKSPACE)
+        b"PATH=/usr/bin:/bin\ncd -- %s || exit %d\n" % (quote(workspace), _NO_WORKSPACE)
         + b"[[ -d %s ]] && exit %d\n" % (quote(path), _IS_FOLDER)
         + b"[[ ! -f %s && -e %s ]] && exit %d" % (quote(path), quote(path), _NOT_REGULAR)
     )

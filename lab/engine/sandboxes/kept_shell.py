@@ -33,7 +33,9 @@ _QUIET_SECONDS = 0.1
 _DRAIN_SECONDS = 1.0
 # How long the shell may take to tell the end of a command whose processes were killed.
 _ANSWER_SECONDS = 2.0
+_FORK_SECONDS = 0.3
 _START_SECONDS = 20.0
+_INPUT = "input"
 # Output of processes left running is read and dropped, so that they do not block on a full pipe; up to here.
 _ABANDONED_STREAMS = 16
 _ABANDONED_BYTES = 16 * 1024 * 1024
@@ -64,10 +66,16 @@ class KeptShell:
         self._next = self._create("next")
         commands_read, self._commands = os.pipe()
         self._status, status_write = os.pipe()
+        # A pipe of its own, read only when something must be killed: on the status pipe it would wake the lab
+        # in the middle of every start.
+        self._leaders, leaders_write = os.pipe()
         os.set_blocking(self._status, False)
+        os.set_blocking(self._leaders, False)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.inherited = Descriptors(commands_read, status_write, self._folder)
-        self._ends = [commands_read, status_write]
+        self.inherited = Descriptors(commands_read, status_write, leaders_write, self._folder)
+        self._ends = [commands_read, status_write, leaders_write]
+        # FIFOs nobody holds any more, to be used again.
+        self._free: list[str] = []
         self._lines = b""
         # The shell's number as it sees itself; None until it has answered.
         self.pid: int | None = None
@@ -124,13 +132,16 @@ class KeptShell:
     def close(self) -> None:
         """Close everything, once the thread that runs a command has left. `abandon` first."""
         with self._busy:
-            for descriptor in (self._commands, self._status, self._wake, self._next, self._folder):
+            for descriptor in self._descriptors():
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
             for descriptor in self._abandoned:
                 os.close(descriptor)
             self._abandoned.clear()
-            self._commands = self._status = self._wake = self._next = self._folder = -1
+            self._commands = self._status = self._leaders = self._wake = self._next = self._folder = -1
+
+    def _descriptors(self) -> tuple[int, ...]:
+        return (self._commands, self._status, self._leaders, self._wake, self._next, self._folder)
 
     def raise_if_lost(self) -> None:
         if self._lost is not None:
@@ -152,8 +163,9 @@ class KeptShell:
             SandboxLostError: the shell is gone, does not answer, or was abandoned.
         """
         with self._busy:
-            self.raise_if_lost()
             self.read_status()
+            self.read_leaders()
+            self.raise_if_lost()
             try:
                 with _Command(self, body, stdin, output_limit) as command, self._listening(command, stop):
                     return command.follow(timeout, killer)
@@ -207,9 +219,6 @@ class KeptShell:
     def status(self) -> int:
         return self._status
 
-    def watch(self, descriptor: int) -> None:
-        self._poll.register(descriptor, select.POLLIN)
-
     def unwatch(self, descriptor: int) -> None:
         with contextlib.suppress(KeyError):
             self._poll.unregister(descriptor)
@@ -243,14 +252,29 @@ class KeptShell:
                 self.pid = int(line[2:])
         return lines
 
-    def fifo(self, name: str) -> int:
-        """Make a FIFO the command may write to, and open it for reading."""
-        os.mkfifo(name, 0o600, dir_fd=self._folder)
-        if self._owner is not None:
-            os.chown(name, self._owner, self._owner, dir_fd=self._folder)
+    def read_leaders(self) -> list[bytes]:
+        """Token and number of every command started since the last look."""
+        try:
+            return os.read(self._leaders, 4096).splitlines()
+        except BlockingIOError:
+            return []
+
+    def fifo(self) -> tuple[str, int]:
+        """A FIFO the command may write to, and its end for reading."""
+        if self._free:
+            name = self._free.pop()
+        else:
+            name = f"stream-{secrets.token_hex(8)}"
+            os.mkfifo(name, 0o600, dir_fd=self._folder)
+            if self._owner is not None:
+                os.chown(name, self._owner, self._owner, dir_fd=self._folder)
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
-        self.watch(descriptor)
-        return descriptor
+        self._poll.register(descriptor, select.POLLIN)
+        return name, descriptor
+
+    def give_back(self, name: str) -> None:
+        """A FIFO whose end was read: no process holds its other side."""
+        self._free.append(name)
 
     def store(self, name: str, data: bytes) -> None:
         with open(self._create(name), "wb") as file:  # noqa: PTH123 (a descriptor, no path)
@@ -281,13 +305,10 @@ class _Command:
         self._shell = shell
         self._began = time.monotonic()
         self._began_ticks = boot_ticks()
-        token = secrets.token_hex(8)
-        self._token = token.encode()
-        self._names = [f"out-{token}", f"err-{token}"]
+        self._token = secrets.token_hex(8).encode()
         self._outputs = (OutputCollector(output_limit), OutputCollector(output_limit))
-        self._open: dict[int, OutputCollector] = {}
+        self._open: dict[int, tuple[str, OutputCollector]] = {}
         self._wide: set[int] = set()
-        self._leader: int | None = None
         self._code: int | None = None
         self._over = False
         self._shell_restarted = False
@@ -309,23 +330,26 @@ class _Command:
         shell = self._shell
         source = b"/dev/null"
         if self._stdin:
-            name = self._names[0].replace("out", "in")
-            shell.store(name, self._stdin)
-            self._names.append(name)
-            source = shell.path(name)
-        for name, collector in zip(self._names, self._outputs, strict=False):
-            self._open[shell.fifo(name)] = collector
-        streams = (source, shell.path(self._names[0]), shell.path(self._names[1]))
-        shell.send(self._token, next_file(shell.inherited, self._token, streams, self._body))
+            shell.store(_INPUT, self._stdin)
+            source = shell.path(_INPUT)
+        words = []
+        for collector in self._outputs:
+            name, descriptor = shell.fifo()
+            self._open[descriptor] = (name, collector)
+            words.append(shell.path(name))
+        shell.send(
+            self._token, next_file(shell.inherited, self._token, (source, words[0], words[1]), self._body)
+        )
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in self._open:
+        for descriptor, (name, _collector) in self._open.items():
             if self._over and not self._killed:
                 self._shell.leave_to_background(descriptor)
             else:
                 self._shell.unwatch(descriptor)
-        for name in self._names:
             self._shell.remove(name)
+        if self._stdin:
+            self._shell.remove(_INPUT)
 
     @property
     def _killed(self) -> bool:
@@ -376,8 +400,6 @@ class _Command:
                 self._shell_restarted = True
             elif kind == b"L":
                 raise SandboxLostError("The sandbox's control shell cannot read its control folder any more.")
-            elif token == self._token and kind == b"S":
-                self._leader = int(number)
             elif token == self._token and kind == b"E":
                 self._code = int(number)
                 self._over = True
@@ -388,11 +410,12 @@ class _Command:
             chunk = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return False
+        name, collector = self._open[descriptor]
         if not chunk:
             del self._open[descriptor]
             self._shell.unwatch(descriptor)
+            self._shell.give_back(name)
             return True
-        collector = self._open[descriptor]
         collector.feed(chunk)
         if collector.total > _CHUNK and descriptor not in self._wide:
             self._wide.add(descriptor)
@@ -401,7 +424,7 @@ class _Command:
 
     def _kill(self, killer: Killer) -> None:
         """Kill the command's tree and wait for the shell to say so; kill everything when it does not."""
-        for leader in (self._leader, None):
+        for leader in (self._leader(), None):
             killer(leader, self._began_ticks)
             deadline = time.monotonic() + _ANSWER_SECONDS / 2
             while not self._over and not self._shell_restarted and time.monotonic() < deadline:
@@ -412,6 +435,18 @@ class _Command:
                 return
         self._shell.abandon("The sandbox's control shell does not answer any more.")
         self._shell.raise_if_lost()
+
+    def _leader(self) -> int | None:
+        """The number of the command's first process; waits a moment for a shell that is just forking it."""
+        deadline = time.monotonic() + _FORK_SECONDS
+        while True:
+            for line in self._shell.read_leaders():
+                token, _, number = line.partition(b" ")
+                if token == self._token:
+                    return int(number)
+            if self._over or time.monotonic() > deadline:
+                return None
+            time.sleep(0.005)
 
     def _drain(self) -> None:
         """Take what is still in the streams; someone else may hold them open for ever."""

@@ -37,6 +37,10 @@ _OWNED_BY_BASH = frozenset(
         "_",
     }
 )
+# Variables that change what the control shell does: how it splits, waits, matches or reads.
+_STEERING = frozenset(
+    {"CHILD_MAX", "EXECIGNORE", "FUNCNEST", "GLOBIGNORE", "IFS", "OPTIND", "POSIXLY_CORRECT", "TMOUT"}
+)
 CANNOT_CHANGE_FOLDER = 126
 
 
@@ -45,6 +49,7 @@ class Descriptors(NamedTuple):
 
     commands: int
     status: int
+    leaders: int
     folder: int
 
 
@@ -77,17 +82,17 @@ def control_program(fds: Descriptors) -> str:
 
 
 def begin_file(environment: Mapping[str, str]) -> bytes:
-    """Functions every command needs: its environment, and an honest exit code when `wait` was disturbed."""
+    """What every command needs: its environment, and an honest exit code when `wait` was disturbed.
+
+    The environment is set once, here, but for names that would change how the control shell itself works.
+    """
+    inherited = {name: value for name, value in environment.items() if not _steers_bash(name)}
+    steering = {name: value for name, value in environment.items() if _steers_bash(name)}
     settle = (
         b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do wait -f "$lab_pid"; lab_code=$?; done; '
         b'wait "$lab_pid" 2>/dev/null; lab_again=$?; [[ $lab_again -eq 127 ]] || lab_code=$lab_again; }\n'
     )
-    return (
-        b"PATH=/usr/local/bin:/usr/bin:/bin\nlab_environment() {\n:\n"
-        + _exports(environment)
-        + b"}\n"
-        + settle
-    )
+    return _exports(inherited) + b"lab_environment() {\n:\n" + _exports(steering) + b"}\n" + settle
 
 
 def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes], body: bytes) -> bytes:
@@ -97,9 +102,9 @@ def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes
         (
             b"[[ $lab_line == %s ]] || return 0\n" % token,
             b"( exec 0<%s 1>%s 2>%s " % (source, output, error),
-            b"%d<&- %d>&- %d<&-\n" % (fds.commands, fds.status, fds.folder),
+            b"%d<&- %d>&- %d>&- %d<&-\n" % fds,
             body,
-            b"\n) &\nlab_pid=$!; printf 'S %s %%d\\n' \"$lab_pid\" >&%d; " % (token, fds.status),
+            b"\n) &\nlab_pid=$!; printf '%s %%d\\n' \"$lab_pid\" >&%d; " % (token, fds.leaders),
             b'wait -f "$lab_pid"; lab_code=$?; if [[ $lab_code -gt 128 ]]; then lab_settle; fi; ',
             b"printf 'E %s %%d\\n' \"$lab_code\" >&%d\n" % (token, fds.status),
         )
@@ -118,6 +123,10 @@ def command_body(argv: Sequence[str], folder: str, environment: Mapping[str, str
         CANNOT_CHANGE_FOLDER,
         b" ".join(words),
     )
+
+
+def _steers_bash(name: str) -> bool:
+    return name in _STEERING or name.startswith(("BASH", "LC_", "HIST", "lab_"))
 
 
 def _exportable(name: str) -> bool:
