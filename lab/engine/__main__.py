@@ -163,7 +163,7 @@ def _sampling(text: str) -> tuple[str, Any]:
 
 
 def _provider(kind: str | None, *, scripted: bool) -> SandboxProvider:
-    """The sandbox asked for; else bubblewrap; for scripted models, whose commands are the lab's, else none."""
+    """The sandbox asked for; else bubblewrap; else, for scripted models, whose commands are ours, none."""
     provider = registry.provider(kind or "bubblewrap")
     missing = provider.available()
     if missing is None:

@@ -126,7 +126,7 @@ def run_attempt(
     caller decides whether the run goes on and appends `RunEnded`.
 
     Raises:
-        LeaseLostError: another worker child owns the attempt; its sandbox is stopped, nothing else is written.
+        LeaseLostError: another worker child owns the attempt; its sandbox is stopped, no event follows.
         Whatever `sink` raises when not even the attempt's end can be written.
     """
     return _Attempt(spec, sink, stop, before_step or _nothing, on_phase or _no_phase).run()
