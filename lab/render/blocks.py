@@ -1,0 +1,180 @@
+"""The pieces a step is built of: output blocks, reasoning, arguments. Markup out, nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from lab.render.ansi import ansi
+from lab.render.code import code
+from lab.render.icons import icon
+from lab.render.numbers import plural, size
+from lab.render.text import Excerpt, count_lines, excerpt, first_lines, safe, visible_html
+
+SHOWN_LINES = 24
+SHOWN_CHARACTERS = 3_000
+_REASONING_SHOWN = 160
+_CUT_NOTE = re.compile(r"\n\[(?:\d+ characters truncated|[^\]\n]{0,80}\d[^\]\n]{0,80})\]\s*$")
+
+
+def body_url(run: int, seq: int, part: str) -> str:
+    """Where the whole of a part is fetched from."""
+    return f"/runs/{run}/events/{seq}/body?part={part}"
+
+
+def raw_url(run: int, seq: int, part: str) -> str:
+    return f"/runs/{run}/events/{seq}/raw?part={part}"
+
+
+def extent(text: Excerpt) -> str:
+    """ "3 lines, 180 bytes"; only the size where lines were not counted."""
+    if text.lines is None:
+        return str(size(text.size))
+    return f"{plural(text.lines, 'line')}, {size(text.size)}"
+
+
+def more_link(run: int, seq: int, part: str, words: str) -> str:
+    """A link that puts the whole in the place of the block it stands in; works as a link without script."""
+    url = body_url(run, seq, part)
+    return f'<a class="more" href="{url}" hx-get="{url}" hx-target="closest .output" hx-swap="outerHTML">{words}</a>'
+
+
+def output_block(
+    text: Excerpt,
+    *,
+    run: int,
+    seq: int,
+    part: str,
+    title: str,
+    icon_name: str = "prompt",
+    facts: str = "",
+    mark: str = "",
+    path: str = "",
+) -> str:
+    """Mono text with a head: 24 lines, then a link to the rest. `mark` is the truncation mark's markup."""
+    shown = first_lines(text.text, lines=SHOWN_LINES, characters=SHOWN_CHARACTERS)
+    body = code(shown, path) if path else ansi(shown)
+    hidden = not text.whole or len(shown) < len(text.text.rstrip("\n"))
+    more = f'<p class="foot">{more_link(run, seq, part, "show all: " + extent(text))}</p>' if hidden else ""
+    return _block(title, icon_name, facts or extent(text), body, more + mark)
+
+
+def whole_block(
+    text: str,
+    *,
+    run: int,
+    seq: int,
+    part: str,
+    title: str,
+    path: str = "",
+    rest: int = 0,
+    size_bytes: int | None = None,
+) -> SafeString:
+    """A part fetched whole. `rest` counts characters left out even here: those are in the raw bytes."""
+    body = code(text, path) if path else ansi(text)
+    url = raw_url(run, seq, part)
+    left = f"{rest:,} more characters are in the " if rest else ""
+    foot = f'<p class="foot">{left}<a href="{url}" download>raw bytes</a></p>'
+    facts = (
+        f"{plural(count_lines(text), 'line')}{', ' + str(size(size_bytes)) if size_bytes is not None else ''}"
+    )
+    return safe(_block(title, "file" if path else "prompt", facts, body, foot))
+
+
+def whole_words(text: str, *, reasoning: bool) -> SafeString:
+    """A model's words fetched whole: its reasoning, or what it said."""
+    if reasoning:
+        return safe(f'<div class="reasoning"><b>Reasoning</b> <span>{visible_html(text)}</span></div>')
+    return safe(f'<div class="said prose" dir="auto">{visible_html(text)}</div>')
+
+
+def _block(title: str, icon_name: str, facts: str, body: str, foot: str) -> str:
+    return (
+        f'<section class="output"><header>{icon(icon_name)}<b>{title}</b><span class="end">{facts}</span></header>'
+        f'<pre tabindex="0" dir="auto">{body}</pre>{foot}</section>'
+    )
+
+
+def binary_block(title: str, total: int | None, *, run: int, seq: int, part: str) -> str:
+    """What stands for bytes that are no text."""
+    url = raw_url(run, seq, part)
+    return (
+        f'<section class="output"><header>{icon("prompt")}<b>{title}</b><span class="end">not text, {size(total)}</span>'
+        f'</header><p class="foot"><a href="{url}" download>raw bytes</a></p></section>'
+    )
+
+
+def seen_mark(observation: Excerpt, dropped: int, *, run: int, seq: int, part: str) -> str:
+    """The dashed rule that says how much of an output the model saw; "" when it saw everything."""
+    if dropped <= 0 or observation.characters is None:
+        return ""
+    note = _CUT_NOTE.search(observation.ending)
+    seen = observation.characters - (len(note.group()) if note else 0)
+    rest = more_link(run, seq, part, "show the rest")
+    return (
+        f'<p class="seen-mark">the model saw the first {seen:,} of {seen + dropped:,} characters · {rest}</p>'
+    )
+
+
+def reasoning_block(text: Excerpt, *, run: int, seq: int) -> str:
+    """What the model said to nobody: two lines, then how many words more."""
+    if not text.text:
+        return ""
+    return f'<div class="reasoning"><b>Reasoning</b> {_two_lines(text, run, seq, "reasoning")}</div>'
+
+
+def _two_lines(text: Excerpt, run: int, seq: int, part: str) -> str:
+    whole = text.text.strip()
+    if text.whole and len(whole) <= _REASONING_SHOWN * 1.4:
+        return f"<span>{visible_html(whole)}</span>"
+    at = whole.rfind(" ", 0, _REASONING_SHOWN)
+    at = at if at > _REASONING_SHOWN // 2 else _REASONING_SHOWN
+    rest = whole[at:]
+    if text.whole:
+        label, fetch = plural(len(rest.split()), "more word"), ""
+    else:
+        label = f"{(text.characters or len(whole)) - at:,} more characters"
+        url = body_url(run, seq, part)
+        fetch = (
+            f' <a class="more" href="{url}" hx-get="{url}" hx-target="closest .reasoning" hx-swap="outerHTML">'
+            "read all of it</a>"
+        )
+    return (
+        f"<span>{visible_html(whole[:at])}</span><details><summary>{label}</summary>"
+        f"<span>{visible_html(rest)}</span>{fetch}</details>"
+    )
+
+
+def said_block(text: Excerpt, *, run: int, seq: int) -> str:
+    """The model's own words to the person: as they are, folded when long."""
+    if not text.text.strip():
+        return ""
+    shown = text.text[:SHOWN_CHARACTERS].strip()
+    more = ""
+    if not text.whole or len(text.text) > SHOWN_CHARACTERS:
+        url = body_url(run, seq, "content")
+        count = text.characters or len(text.text)
+        more = (
+            f' <a class="more" href="{url}" hx-get="{url}" hx-target="closest .said" hx-swap="outerHTML">'
+            f"all {count:,} characters</a>"
+        )
+    return f'<div class="said prose" dir="auto">{visible_html(shown)}{more}</div>'
+
+
+def arguments_block(arguments: Mapping[str, Any], *, leave_out: frozenset[str] = frozenset()) -> str:
+    """The arguments of a call that has no better picture: a name and a value a line."""
+    rows = []
+    for name, value in list(arguments.items())[:40]:
+        if name in leave_out:
+            continue
+        if isinstance(value, str | Excerpt):
+            text = excerpt(value)
+            shown = first_lines(text.text, lines=6, characters=600)
+            cut = " …" if len(shown) < (text.characters or len(shown)) else ""
+            rows.append(f"<dt>{visible_html(str(name)[:80])}</dt><dd>{visible_html(shown)}{cut}</dd>")
+        else:
+            rows.append(f"<dt>{visible_html(str(name)[:80])}</dt><dd>{visible_html(repr(value)[:300])}</dd>")
+    return f'<dl class="arguments mono">{"".join(rows)}</dl>' if rows else ""

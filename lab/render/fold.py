@@ -1,0 +1,243 @@
+"""A run's log folded into steps: which events belong together, and what a step shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+from lab.engine.events import Record
+from lab.render.kinds import Kind, call_kind, icon_of
+
+Payload = Mapping[str, Any]
+StepState = Literal["answering", "waiting", "running", "done", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One event as pages read it. Long texts of the payload are excerpts; nothing here is more than kilobytes."""
+
+    seq: int
+    attempt: int
+    step: int | None
+    kind: str
+    at: dt.datetime
+    payload: Payload
+
+    @classmethod
+    def of(cls, record: Record) -> LogEvent:
+        """The event of a whole record."""
+        payload = record.event.model_dump(mode="json")
+        return cls(record.seq, record.attempt, payload.get("step"), record.event.kind, record.at, payload)
+
+
+@dataclass(slots=True)
+class CallView:
+    """One tool call: how it started, how it ended (None while it runs), what it changed."""
+
+    started: LogEvent
+    ended: LogEvent | None = None
+    changes: list[Payload] = field(default_factory=list)
+
+    @property
+    def tool(self) -> str:
+        return str(self.started.payload.get("tool") or "tool")
+
+    @property
+    def executor(self) -> str:
+        return str(self.started.payload.get("executor") or "")
+
+    @property
+    def arguments(self) -> Payload:
+        arguments = self.started.payload.get("arguments")
+        return arguments if isinstance(arguments, Mapping) else {}
+
+    @property
+    def malformed(self) -> bool:
+        return bool(self.started.payload.get("malformed"))
+
+    @property
+    def kind(self) -> Kind:
+        return call_kind(self.tool, self.executor, self.arguments)
+
+    @property
+    def icon(self) -> str:
+        return icon_of(self.kind, self.tool, self.executor, self.arguments)
+
+    @property
+    def interrupted(self) -> bool:
+        return self.ended is not None and self.ended.kind == "tool_call_interrupted"
+
+
+@dataclass(slots=True)
+class StepView:
+    """One model turn with its tool calls, as far as the log goes."""
+
+    attempt: int
+    number: int
+    events: list[LogEvent]
+    requests: list[LogEvent] = field(default_factory=list)
+    failures: list[LogEvent] = field(default_factory=list)
+    reply: LogEvent | None = None
+    calls: list[CallView] = field(default_factory=list)
+    rewritten: list[LogEvent] = field(default_factory=list)
+    state: StepState = "answering"
+
+    @property
+    def first_seq(self) -> int:
+        started = next((event for event in self.events if event.kind == "model_call_started"), self.events[0])
+        return started.seq
+
+    @property
+    def last_seq(self) -> int:
+        return self.events[-1].seq
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        return tuple(event.seq for event in self.events)
+
+    @property
+    def kind(self) -> Kind:
+        if self.calls:
+            return self.calls[0].kind
+        return "final" if self.reply is not None and not self.announced_calls else "shell"
+
+    @property
+    def icon(self) -> str:
+        if self.calls:
+            return self.calls[0].icon
+        return "speech"
+
+    @property
+    def answer(self) -> Payload:
+        """The reply of the model, empty while there is none."""
+        reply = self.reply.payload.get("reply") if self.reply else None
+        return reply if isinstance(reply, Mapping) else {}
+
+    @property
+    def announced_calls(self) -> Sequence[Any]:
+        calls = self.answer.get("tool_calls")
+        return calls if isinstance(calls, Sequence) else ()
+
+    @property
+    def pending(self) -> bool:
+        return self.state in {"answering", "waiting", "running"}
+
+    @property
+    def failed_test(self) -> bool:
+        return any(
+            call.kind == "test"
+            and call.ended is not None
+            and call.ended.payload.get("exit_code") not in (0, None)
+            for call in self.calls
+        )
+
+    def cost(self) -> tuple[Decimal | None, bool]:
+        """The known cost in dollars (None: no part is known) and whether some request's cost is unknown."""
+        known: Decimal | None = None
+        missing = False
+        for event in [*self.failures, *([self.reply] if self.reply else [])]:
+            amount = _decimal((event.payload.get("cost") or {}).get("amount"))
+            if amount is None:
+                missing = True
+            else:
+                known = (known or Decimal(0)) + amount
+        return known, missing
+
+
+def _decimal(value: object) -> Decimal | None:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def group(events: Sequence[LogEvent]) -> list[list[LogEvent]]:
+    """Events that are shown together, in the order of their first numbers: a step's, or one alone."""
+    groups: list[list[LogEvent]] = []
+    steps: dict[tuple[int, int], list[LogEvent]] = {}
+    for event in events:
+        key = (event.attempt, event.step) if event.step is not None else None
+        if key is not None and key in steps:
+            steps[key].append(event)
+            continue
+        fresh = [event]
+        groups.append(fresh)
+        if key is not None:
+            steps[key] = fresh
+    return groups
+
+
+def step_of(events: list[LogEvent]) -> StepView:
+    """The step that the events of one group tell."""
+    view = StepView(events[0].attempt, events[0].step or 0, events)
+    for event in events:
+        handler = _HANDLERS.get(event.kind)
+        if handler is not None:
+            handler(view, event)
+    return view
+
+
+def _request(view: StepView, event: LogEvent) -> None:
+    view.requests.append(event)
+    view.state = "answering"
+
+
+def _reply(view: StepView, event: LogEvent) -> None:
+    view.reply = event
+    view.state = "done"
+
+
+def _failure(view: StepView, event: LogEvent) -> None:
+    view.failures.append(event)
+    view.state = "waiting" if event.payload.get("retry_in") is not None else "failed"
+
+
+def _request_interrupted(view: StepView, event: LogEvent) -> None:
+    view.failures.append(event)
+    view.state = "interrupted"
+
+
+def _call_started(view: StepView, event: LogEvent) -> None:
+    view.calls.append(CallView(event))
+    view.state = "running"
+
+
+def _call_ended(view: StepView, event: LogEvent) -> None:
+    for call in reversed(view.calls):
+        if call.ended is None and _same_call(call, event):
+            call.ended = event
+            break
+    view.state = "interrupted" if event.kind == "tool_call_interrupted" else "done"
+
+
+def _changed(view: StepView, event: LogEvent) -> None:
+    changes = event.payload.get("changes") or []
+    for call in reversed(view.calls):
+        if _same_call(call, event):
+            call.changes += changes
+            return
+
+
+def _rewritten(view: StepView, event: LogEvent) -> None:
+    view.rewritten.append(event)
+
+
+def _same_call(call: CallView, event: LogEvent) -> bool:
+    return call.started.payload.get("index") == event.payload.get("index")
+
+
+_HANDLERS: dict[str, Callable[[StepView, LogEvent], None]] = {
+    "model_call_started": _request,
+    "model_call_finished": _reply,
+    "model_call_failed": _failure,
+    "model_call_interrupted": _request_interrupted,
+    "tool_call_started": _call_started,
+    "tool_call_finished": _call_ended,
+    "tool_call_interrupted": _call_ended,
+    "workspace_changed": _changed,
+    "history_rewritten": _rewritten,
+}

@@ -1,0 +1,105 @@
+"""What kind of thing a tool call does, computed from tool and command: read, edit, test, shell or final."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from lab.render.text import excerpt
+
+Kind = Literal["read", "edit", "test", "shell", "final"]
+
+_READS = {
+    "read",
+    "glob",
+    "search",
+    "grep",
+    "list",
+    "ls",
+    "view",
+    "find_file",
+    "search_dir",
+    "search_file",
+    "open",
+}
+_SEARCHES = {"glob", "search", "grep", "find_file", "search_dir", "search_file"}
+_EDITS = {"write", "edit", "create", "insert", "str_replace", "apply_patch", "undo_edit", "multi_edit"}
+_FINALS = {"submit", "finish", "exit"}
+_EDITORS = {"file_editor", "str_replace_editor", "str_replace_based_edit_tool"}
+
+_SEPARATORS = re.compile(r"&&|\|\||[;|\n]")
+_TEST = re.compile(
+    r"(?:^|\s|/)(?:pytest|py\.test|nosetests|tox|nox|ctest|phpunit|rspec|jest|vitest|mocha)(?:\s|$)"
+    r"|-m\s+(?:pytest|unittest)\b|\b(?:npm|yarn|pnpm|go|cargo|make|mvn|gradle|bundle exec rake)\s+(?:run\s+)?test\b"
+    r"|manage\.py\s+test\b|(?:^|/)runtests\.py\b|(?:^|\s)(?:\./)?run_tests\b"
+)
+_READ_COMMANDS = {
+    "cat", "head", "tail", "less", "more", "grep", "egrep", "fgrep", "rg", "find", "ls", "tree", "wc", "awk",
+    "file", "stat", "pwd", "nl", "cut", "sort", "uniq", "which", "type", "du", "diff", "echo", "printf", "sed",
+    "true", "cd", "tr", "xargs", "column", "fd", "ack",
+}  # fmt: skip
+_SEARCH_COMMANDS = {"grep", "egrep", "fgrep", "rg", "find", "fd", "ack"}
+_NEUTRAL = {"cd", "export", "true", "set", "echo", "printf", "pwd"}
+_GIT_READS = {"log", "diff", "show", "status", "blame", "grep", "ls-files", "branch", "rev-parse"}
+_EDIT = re.compile(
+    r"\bsed\s+(?:-\w+\s+)*-\w*i|\bperl\s+-\w*i|\bgit\s+apply\b|(?:^|\s)patch\s+-|\btee\s|\bapply_patch\b"
+    r"|(?:^|[^0-9&>])>>?\s*(?!/dev/null|&)[\w./~\"'$-]"
+)
+_READ_CHARACTERS = 4_000
+
+
+def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
+    """The kind of one tool call."""
+    name = (executor or tool).lower()
+    if name in _EDITORS:
+        name = excerpt(arguments.get("command")).text.lower()
+    if name in _READS:
+        return "read"
+    if name in _EDITS:
+        return "edit"
+    if name in _FINALS:
+        return "final"
+    return command_kind(command_of(arguments))
+
+
+def command_of(arguments: Mapping[str, Any]) -> str:
+    """The command line of a shell call, "" when there is none."""
+    return excerpt(arguments.get("command") or arguments.get("cmd")).text
+
+
+def command_kind(command: str) -> Kind:
+    """The kind of one command line. A test run is one whatever its result; a redirect into a file is an edit."""
+    text = command[:_READ_CHARACTERS]
+    segments = [segment.split() for segment in _SEPARATORS.split(text.partition("<<")[0]) if segment.strip()]
+    if any(_TEST.search(" ".join(words)) for words in segments):
+        return "test"
+    if _EDIT.search(text.partition("<<")[0]):
+        return "edit"
+    return "read" if segments and all(_only_reads(words) for words in segments) else "shell"
+
+
+def _only_reads(words: list[str]) -> bool:
+    if words[0] == "git":
+        return len(words) > 1 and words[1] in _GIT_READS
+    return words[0].rpartition("/")[2] in _READ_COMMANDS
+
+
+def icon_of(kind: Kind, tool: str, executor: str, arguments: Mapping[str, Any]) -> str:
+    """The name of the icon for a call of this kind; reading has two, a page and a lens."""
+    if kind == "read":
+        if (executor or tool).lower() in _SEARCHES:
+            return "lens"
+        segments = [words.split() for words in _SEPARATORS.split(command_of(arguments)[:_READ_CHARACTERS])]
+        first = next((words for words in segments if words and words[0] not in _NEUTRAL), None)
+        return "lens" if first and (first[0] in _SEARCH_COMMANDS or first[:2] == ["git", "grep"]) else "file"
+    return ICONS[kind]
+
+
+ICONS: dict[str, str] = {
+    "read": "file",
+    "edit": "pencil",
+    "test": "flask",
+    "shell": "prompt",
+    "final": "speech",
+}

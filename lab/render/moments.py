@@ -1,0 +1,266 @@
+"""Events outside steps as HTML: attempts, sandboxes, limits, controls, the patch, the grading, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from lab.render.blocks import output_block
+from lab.render.diff import counts
+from lab.render.fold import LogEvent
+from lab.render.icons import icon
+from lab.render.numbers import clock, duration, moment, plural, size
+from lab.render.text import excerpt, one_line, safe, visible_html
+
+INFRASTRUCTURE_REASONS = frozenset(
+    {"llm_query_error", "tool_error", "infrastructure_error", "internal_error", "replay_diverged", "unknown"}
+)
+OUTCOMES: dict[str, tuple[str, str, str]] = {
+    "resolved": ("resolved", "ok", "resolved"),
+    "unresolved": ("unresolved", "cross", "unresolved"),
+    "unparsed": ("invalid", "unparsed", "unparsed"),
+    "infrastructure": ("invalid", "bolt", "infrastructure"),
+    "task_invalid": ("invalid", "invalid", "task invalid"),
+}
+"""Outcome -> class, icon, word."""
+
+
+def moment_html(run: int, event: LogEvent) -> SafeString:
+    """One event outside a step as one list item. A kind this version does not know is named."""
+    words, name, icon_name, details = _HANDLERS.get(event.kind, _unknown)(run, event)
+    head = f'{icon(icon_name)}<span>{words}</span><span class="end">event {event.seq} · {moment(event.at)}</span>'
+    body = f"<details><summary>{head}</summary>{details}</details>" if details else f"<div>{head}</div>"
+    mark = ' data-marks="failed"' if name == "infrastructure" else ""
+    return safe(
+        f'<li class="moment {name}" id="event-{event.seq}" data-seqs="{event.seq}" data-last-seq="{event.seq}" '
+        f'data-attempt="{event.attempt}" data-moment="{visible_html(event.kind)}"{mark}>{body}</li>'
+    )
+
+
+Moment = tuple[str, str, str, str]
+"""Words (markup), class, icon, details (markup, "" for none)."""
+
+
+def _text(value: Any, limit: int = 200) -> str:
+    return visible_html(one_line(excerpt(value).text, limit))
+
+
+def _name(value: Any) -> str:
+    """Name and version of a harness, model or task as `attempt_started` holds them."""
+    if not isinstance(value, Mapping):
+        return "unknown"
+    name = _text(value.get("name") or value.get("id") or "unknown", 120)
+    version = value.get("version")
+    return f"{name} v{version}" if isinstance(version, int) else name
+
+
+def _attempt_started(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    scripted = isinstance(payload.get("model"), Mapping) and payload["model"].get("scripted") is True
+    words = (
+        f"<b>Attempt {event.attempt}</b> {_name(payload.get('harness'))} × {_name(payload.get('model'))}"
+        + (", scripted, no intelligence" if scripted else "")
+    )
+    blocks = []
+    for index, message in enumerate(payload.get("messages") or []):
+        if not isinstance(message, Mapping):
+            continue
+        role = _text(message.get("role"), 20)
+        blocks.append(
+            output_block(
+                excerpt(message.get("content")),
+                run=run,
+                seq=event.seq,
+                part=f"messages.{index}.content",
+                title=f"What the model is told first: {role}",
+                icon_name="speech",
+            )
+        )
+    return words, "attempt", "target", "".join(blocks)
+
+
+def _sandbox_started(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    isolation = payload.get("isolation")
+    kept_apart = "not isolated" if isolation == "none" else "isolated"
+    network = "with network" if payload.get("network") else "no network"
+    whom = " for the verification" if payload.get("purpose") == "verification" else ""
+    words = (
+        f"Sandbox{whom} {_text(payload.get('sandbox'))}, "
+        f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}, "
+        f"up in {duration(_number(payload.get('seconds')))}"
+    )
+    notes = "".join(f"<p>{_text(note, 400)}</p>" for note in payload.get("notes") or [])
+    return words, "sandbox", "box", f'<div class="moment-body">{notes}</div>' if notes else ""
+
+
+def _sandbox_lost(run: int, event: LogEvent) -> Moment:
+    return f"Sandbox lost: {_text(event.payload.get('message'), 400)}", "infrastructure", "bolt", ""
+
+
+def _message_sent(run: int, event: LogEvent) -> Moment:
+    message = event.payload.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else ""
+    return f"<b>{_text(event.payload.get('person'))}</b> wrote: {_text(content, 600)}", "person", "speech", ""
+
+
+def _control_asked(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    return (
+        f"<b>{_text(payload.get('person'))}</b> asked for: {_text(payload.get('control'))}",
+        "person",
+        "flag",
+        "",
+    )
+
+
+def _limit_changed(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    before, after = (_limit_value(payload.get(name)) for name in ("before", "after"))
+    words = f"<b>{_text(payload.get('person'))}</b> changed {_limit_name(payload.get('limit'))}: {before} → {after}"
+    return words, "person", "flag", ""
+
+
+def _limit_value(value: Any) -> str:
+    return "no limit" if value is None else visible_html(str(value)[:40])
+
+
+_LIMIT_WORDS = {
+    "max_steps": "steps",
+    "max_context_tokens": "context tokens",
+    "max_tokens_per_turn": "tokens a turn",
+    "max_total_time_sec": "seconds of wall time",
+    "max_tokens_total": "tokens",
+    "max_cost_usd": "dollars",
+    "max_format_errors": "replies in a row that were not understood",
+}
+
+
+def _limit_name(value: Any) -> str:
+    name = excerpt(value).text
+    return _LIMIT_WORDS.get(name, visible_html(one_line(name, 60)))
+
+
+def _limit_reached(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    used, allowed = (_plain(payload.get(name)) for name in ("used", "allowed"))
+    return f"Limit reached: {used} of {allowed} {_limit_name(payload.get('limit'))}", "limit", "warning", ""
+
+
+def _plain(value: Any) -> str:
+    number = _number(value)
+    return "unknown" if number is None else f"{number:,.4f}".rstrip("0").rstrip(".")
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _paused(run: int, event: LogEvent) -> Moment:
+    word = "Paused" if event.kind == "paused" else "Resumed"
+    return f"{word} by <b>{_text(event.payload.get('person'))}</b>", "person", "paused", ""
+
+
+def _patch_captured(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    files = [file for file in payload.get("files") or [] if isinstance(file, Mapping)]
+    reason = _text(payload.get("exit_reason"))
+    patch = excerpt(payload.get("patch"))
+    if not patch.text:
+        return f"No patch: nothing was changed. Exit reason {reason}", "patch", "pencil", ""
+    added = sum(int(file["added"]) for file in files if isinstance(file.get("added"), int))
+    removed = sum(int(file["removed"]) for file in files if isinstance(file.get("removed"), int))
+    commits = payload.get("commits")
+    own = (
+        f", {plural(commits, 'commit')} of the agent's own among it"
+        if isinstance(commits, int) and commits
+        else ""
+    )
+    words = f'<a href="#patch">Patch</a> {counts(added, removed)} in {plural(len(files), "file")}{own}. Exit reason {reason}'
+    return words, "patch", "pencil", ""
+
+
+def _verification_started(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    words = (
+        f"Verifying by rule {_text(payload.get('rule'))} in a fresh sandbox: "
+        f'<span class="chip f2p">F2P</span> {payload.get("fail_to_pass")} must start to pass, '
+        f'<span class="chip p2p">P2P</span> {payload.get("pass_to_pass")} must stay passing'
+    )
+    return words, "verification", "flask", ""
+
+
+def _verification_finished(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    name, icon_name, word = OUTCOMES.get(
+        excerpt(payload.get("outcome")).text, ("invalid", "unparsed", "unknown")
+    )
+    tests = [test for test in payload.get("tests") or [] if isinstance(test, Mapping)]
+    parts = []
+    for group, label in (("fail_to_pass", "f2p"), ("pass_to_pass", "p2p")):
+        statuses = [test.get("status") for test in tests if test.get("group") == group]
+        parts.append(
+            f'<span class="chip {label}">{label.upper()}</span> {statuses.count("passed")} of {len(statuses)}'
+        )
+    detail = f" {_text(payload.get('detail'), 400)}" if payload.get("detail") else ""
+    words = (
+        f'<a href="#verdict">Verdict</a> <b class="{name}">{word}</b> {" ".join(parts)}, '
+        f"in {duration(_number(payload.get('seconds')))}{detail}"
+    )
+    return words, "verification", icon_name, ""
+
+
+def _attempt_ended(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    reason = excerpt(payload.get("exit_reason")).text
+    native = excerpt(payload.get("native_reason")).text
+    said = f" ({_text(native)})" if native and native != reason else ""
+    memory = payload.get("peak_memory_bytes")
+    facts = [
+        plural(int(_number(payload.get("steps")) or 0), "step"),
+        clock(_number(payload.get("wall_seconds")) or 0.0),
+        f"peak memory {size(memory) if isinstance(memory, int) else 'unknown'}",
+    ]
+    error = f" {_text(payload.get('error'), 600)}" if payload.get("error") else ""
+    broken = reason in INFRASTRUCTURE_REASONS
+    words = f"Attempt {event.attempt} ended, exit reason <b>{_text(reason)}</b>{said} · {' · '.join(facts)}{error}"
+    return words, "infrastructure" if broken else "attempt", "bolt" if broken else "target", ""
+
+
+def _run_ended(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    verdict = excerpt(payload.get("verdict")).text
+    graded = OUTCOMES[verdict][2] if verdict in OUTCOMES else "not graded"
+    return (
+        f"Run ended, exit reason <b>{_text(payload.get('exit_reason'))}</b>, {graded}",
+        "end-of-run",
+        "flag",
+        "",
+    )
+
+
+def _unknown(run: int, event: LogEvent) -> Moment:
+    return f"{visible_html(event.kind)} (an event of a newer version of the lab)", "newer", "unparsed", ""
+
+
+_HANDLERS: dict[str, Callable[[int, LogEvent], Moment]] = {
+    "attempt_started": _attempt_started,
+    "sandbox_started": _sandbox_started,
+    "sandbox_lost": _sandbox_lost,
+    "message_sent": _message_sent,
+    "control_asked": _control_asked,
+    "limit_changed": _limit_changed,
+    "limit_reached": _limit_reached,
+    "paused": _paused,
+    "resumed": _paused,
+    "patch_captured": _patch_captured,
+    "verification_started": _verification_started,
+    "verification_finished": _verification_finished,
+    "attempt_ended": _attempt_ended,
+    "run_ended": _run_ended,
+}

@@ -1,0 +1,163 @@
+"""What stands in a step's result column: exit code, lines, tests passed; one short line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lab.render.diff import counts, line_counts
+from lab.render.fold import CallView, StepView
+from lab.render.icons import icon
+from lab.render.numbers import growing, plural
+from lab.render.text import Excerpt, excerpt
+
+_PYTEST_LINE = re.compile(r"=+ (.{0,200}?) in [\d.]+s")
+_PYTEST_PART = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
+_PYTEST_QUIET = re.compile(r"^(\d+ (?:passed|failed|error)[^\n]{0,120}) in [\d.]+s", re.M)
+_UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.M)
+_UNITTEST_BAD = re.compile(r"^FAILED \(([^)\n]{0,120})\)", re.M)
+_REPLACEMENTS = re.compile(r"(\d+) replacements?")
+
+
+def step_result(view: StepView) -> str:
+    """The result column of a step as markup."""
+    parts = [_state(view)] if view.pending or not view.calls else [call_result(view.calls[0])]
+    if view.pending and view.calls and view.calls[0].ended is not None:
+        parts.insert(0, call_result(view.calls[0]))
+    retries = sum(1 for event in view.failures if event.kind == "model_call_failed")
+    if retries:
+        parts.append(f'<span class="warning">{plural(retries, "retry", "retries")}</span>')
+    interrupted = len(view.failures) - retries
+    if interrupted:
+        parts.append(f'<span class="warning">{plural(interrupted, "interruption")}</span>')
+    return " · ".join(part for part in parts if part)
+
+
+_STATES = {"answering": "model is answering", "waiting": "waiting to retry", "running": "running"}
+
+
+def _state(view: StepView) -> str:
+    if view.pending:
+        return f'<span class="pending">{icon("running")} {_STATES[view.state]}</span>'
+    if view.state == "interrupted":
+        return "interrupted"
+    if view.state == "failed":
+        return f'<span class="infrastructure">{icon("bolt")} no answer</span>'
+    reason = excerpt(view.answer.get("finish_reason")).text
+    if reason in {"length", "max_tokens", "max_new_tokens"}:
+        return '<span class="warning">cut by length</span>'
+    return "answer" if view.kind == "final" else ""
+
+
+def call_result(call: CallView) -> str:
+    """What one call came to, as markup."""
+    if call.malformed:
+        return f'<span class="warning">{icon("warning")} not understood, told the model</span>'
+    if call.ended is None:
+        return f'<span class="pending">{icon("running")} running</span>'
+    if call.interrupted:
+        return '<span class="warning">interrupted, effect unknown</span>'
+    payload = call.ended.payload
+    if payload.get("timed_out"):
+        return f'<span class="failed">{icon("cross")} timed out</span>'
+    if payload.get("out_of_memory"):
+        return f'<span class="failed">{icon("cross")} out of memory</span>'
+    if payload.get("exit_code") is not None:
+        return " · ".join(part for part in (exit_code(payload["exit_code"]), _output_words(call)) if part)
+    if payload.get("failed"):
+        return f'<span class="failed">{icon("cross")} error</span>'
+    return _tool_words(call, excerpt(payload.get("observation")))
+
+
+def exit_code(number: Any) -> str:
+    """An exit code: plain text with a mark, since failing commands are how agents work."""
+    good = number == 0
+    name, mark = ("passed", "ok") if good else ("failed", "cross")
+    shown = number if isinstance(number, int) else "?"
+    return f'<span class="{name}">{icon(mark)} exit {shown}</span>'
+
+
+def _output_words(call: CallView) -> str:
+    assert call.ended is not None
+    stdout = stream_text(call.ended.payload.get("stdout"))
+    stderr = stream_text(call.ended.payload.get("stderr"))
+    if call.kind == "test":
+        words = tests_counted(stdout.ending) or tests_counted(stderr.ending)
+        if words:
+            return words
+    lines = (stdout.lines or 0) + (stderr.lines or 0)
+    if stdout.lines is None:
+        return ""
+    return plural(lines, "line") if lines else "no output"
+
+
+def stream_text(stream: Any) -> Excerpt:
+    """The text of a stream's facts, empty for a stream that was not there."""
+    return excerpt(stream.get("text")) if isinstance(stream, Mapping) else excerpt(None)
+
+
+def tests_counted(ending: str) -> str:
+    """ "1 failed, 41 passed" out of the end of a test run's output, "" when it does not say."""
+    quiet = _PYTEST_QUIET.findall(ending)
+    loud = _PYTEST_LINE.findall(ending)
+    found = _PYTEST_PART.findall((loud or quiet or [""])[-1])
+    if found:
+        order = ("failed", "error", "errors", "passed", "skipped", "xfailed", "xpassed")
+        found.sort(key=lambda part: order.index(part[1]))
+        return ", ".join(f"{int(number)} {word}" for number, word in found)
+    ran = _UNITTEST.findall(ending)
+    if not ran:
+        return ""
+    bad = _UNITTEST_BAD.findall(ending)
+    # The words in the brackets are unittest's own: failures=1, errors=2.
+    words = (
+        ", ".join(f"{number} {name}" for name, number in re.findall(r"(\w+)=(\d+)", bad[-1]))
+        if bad
+        else "all ok"
+    )
+    return f"{int(ran[-1])} run, {words}"
+
+
+def _tool_words(call: CallView, observation: Excerpt) -> str:
+    executor = (call.executor or call.tool).lower()
+    if executor in {"read", "view"}:
+        return "" if observation.lines is None else plural(max(0, observation.lines - 1), "line")
+    if executor == "glob":
+        none = "no file" if observation.text.lower().startswith("no ") else ""
+        return none or ("" if observation.lines is None else plural(observation.lines, "file"))
+    if call.kind == "edit":
+        return _edit_words(call, observation)
+    return "" if observation.lines is None else plural(observation.lines, "line")
+
+
+def _edit_words(call: CallView, observation: Excerpt) -> str:
+    content = call.arguments.get("content")
+    if isinstance(content, str | Excerpt):
+        lines = excerpt(content).lines
+        new = any(change.get("change") == "added" for change in call.changes)
+        return (plural(lines, "line") if lines is not None else "") + (", new file" if new else "")
+    known = [change for change in call.changes if change.get("added") is not None]
+    if known:
+        added = sum(int(change["added"]) for change in known)
+        removed = sum(int(change.get("removed") or 0) for change in known)
+    else:
+        old, new_text = excerpt(call.arguments.get("old_string")), excerpt(call.arguments.get("new_string"))
+        added, removed = line_counts(old.text, new_text.text)
+    replaced = _REPLACEMENTS.search(observation.text)
+    words = f" · {plural(int(replaced[1][:9]), 'replacement')}" if replaced else ""
+    return counts(added, removed) + words
+
+
+def step_clock(view: StepView) -> str:
+    """The time column: what the tools took, or a growing clock while something is pending."""
+    if view.state == "running":
+        last = view.calls[-1]
+        return str(growing(last.started.at, allowed=_seconds(last.started.payload.get("timeout")), fine=True))
+    if view.pending:
+        return str(growing(view.events[-1].at, fine=True))
+    return ""
+
+
+def _seconds(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,629 @@
+"""What a run's page shows beside its steps: state, pending call, limits, tokens, changes, verdict.
+
+Everything is computed from the log's derived rows and comes out as words and numbers ready to be shown, the
+same for every viewer. Unknown stays unknown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Q, Sum
+
+from lab.models import Attempt, Call, Event, Run, RunFacts, TestResult, Verification
+from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
+from lab.render.numbers import clock, count, dollars, plural
+from lab.render.text import cut_in_the_middle, one_line, visible_text
+from lab.services.facts import empty_facts
+from lab.services.trajectories import text_of
+
+NEAR = 0.8
+FAILING_SHOWN = 5
+
+
+class Badge(NamedTuple):
+    """State as class, icon and word."""
+
+    name: str
+    icon: str
+    word: str
+
+
+class Pending(NamedTuple):
+    """What the run waits for right now. `since` None: nothing. `allowed` in seconds, None without a limit."""
+
+    words: str
+    summary: str
+    since: dt.datetime | None
+    allowed: float | None
+    allowed_words: str
+
+    @property
+    def since_ms(self) -> int | None:
+        return int(self.since.timestamp() * 1000) if self.since else None
+
+
+class Meter(NamedTuple):
+    """One limit and how much of it is used. `maximum` None: no limit, no bar. `state`: "", near or reached.
+
+    `since_ms` is set for a clock that runs: milliseconds since the epoch when it would have started from 0.
+    """
+
+    label: str
+    used: str
+    allowed: str
+    value: float
+    maximum: float | None
+    state: str
+    short: str
+    since_ms: int | None = None
+
+
+class TokenRow(NamedTuple):
+    """A line of the table of tokens and cost. `within` marks a part of the line above."""
+
+    label: str
+    tokens: str
+    cost: str
+    within: bool = False
+
+
+class ChangedFile(NamedTuple):
+    """A file the agent changed; `added` and `removed` are None for binary files."""
+
+    path: str
+    note: str
+    added: int | None
+    removed: int | None
+
+
+class GradedTest(NamedTuple):
+    """One test of a grading. `log_part` is where its log is fetched from, "" without one."""
+
+    id: int
+    name: str
+    full_name: str
+    chip: str
+    status: str
+    state: str
+    icon: str
+    assertion: str
+    has_log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The run's latest grading: outcome, counts as "n of m", failing tests first."""
+
+    badge: Badge
+    rule: str
+    n: int
+    detail: str
+    fail_to_pass: str
+    pass_to_pass: str
+    failing: list[GradedTest]
+    failing_count: int
+    test_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """All parts of a run's page but its steps."""
+
+    run: Run
+    badge: Badge
+    ended: bool
+    attempt: int
+    exit_reason: str
+    native_reason: str
+    infrastructure: bool
+    pending: Pending
+    limits: list[Meter]
+    tokens: list[TokenRow]
+    total: TokenRow
+    total_label: str
+    basis: str
+    changed: list[ChangedFile]
+    changed_words: str
+    verdict: Verdict | None
+    scripted: bool
+    sandbox: str
+    isolated: bool
+    has_patch: bool
+    took: str
+    steps: int
+
+
+PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", "results")
+
+
+def find_run(run_id: int) -> Run | None:
+    """The run with everything its page names, in one query."""
+    return Run.objects.filter(pk=run_id).for_rows().first()
+
+
+def facts_of(run: Run) -> RunFacts:
+    """The run's roll-up, an empty one before its first event."""
+    try:
+        return run.facts
+    except RunFacts.DoesNotExist:
+        return empty_facts(run.pk)
+
+
+def badge_of(run: Run) -> Badge:
+    """Status until ended, then the verdict, else cancelled, else infrastructure."""
+    if run.status != Run.Status.ENDED:
+        return _STATUS_BADGES[run.status]
+    verdict = facts_of(run).verdict
+    if verdict in OUTCOMES:
+        name, icon, word = OUTCOMES[verdict]
+        return Badge(name, icon, word)
+    if run.exit_reason == "cancelled":
+        return Badge("cancelled", "cancelled", "cancelled")
+    if run.exit_reason in INFRASTRUCTURE_REASONS:
+        return Badge("invalid", "bolt", "infrastructure")
+    return Badge("queued", "queued", "not graded")
+
+
+_STATUS_BADGES: dict[str, Badge] = {
+    Run.Status.QUEUED: Badge("queued", "queued", "queued"),
+    Run.Status.PREPARING: Badge("running", "running", "preparing"),
+    Run.Status.RUNNING: Badge("running", "running", "running"),
+    Run.Status.PAUSED: Badge("paused", "paused", "paused"),
+    Run.Status.VERIFYING: Badge("running", "flask", "verifying"),
+}
+
+
+def panel(run: Run) -> Panel:
+    """All parts for one run (see `find_run`). Four queries, whatever the run's length."""
+    facts = facts_of(run)
+    attempt = Attempt.objects.filter(run=run).order_by("-n").first()
+    table = _tokens(run, facts)
+    verification = Verification.objects.filter(run=run).order_by("-n").first() if facts.verdict else None
+    changed = [_changed(file) for file in facts.changed_files or _changed_so_far(run, facts)]
+    ended = run.status == Run.Status.ENDED
+    reason = run.exit_reason or (attempt.exit_reason if attempt else "")
+    return Panel(
+        run=run,
+        badge=badge_of(run),
+        ended=ended,
+        attempt=attempt.n if attempt else 0,
+        exit_reason=reason,
+        native_reason=visible_text(attempt.native_reason)
+        if attempt and attempt.native_reason != reason
+        else "",
+        infrastructure=reason in INFRASTRUCTURE_REASONS,
+        pending=_pending(run, facts),
+        limits=_limits(run, facts, attempt),
+        tokens=table.rows,
+        total=table.total,
+        total_label=table.label,
+        basis=table.basis,
+        changed=changed,
+        changed_words=_changed_words(changed),
+        verdict=_verdict(verification, facts) if verification else None,
+        scripted=run.arm.model.endpoint.scripted,
+        sandbox=_sandbox(attempt),
+        isolated=not attempt or attempt.sandbox.get("isolation") != "none",
+        has_patch=bool(changed) and patch_event(run) is not None,
+        took=clock(facts.agent_seconds) if facts.agent_seconds is not None else "",
+        steps=facts.steps,
+    )
+
+
+def _sandbox(attempt: Attempt | None) -> str:
+    if attempt is None or not attempt.sandbox:
+        return ""
+    kept_apart = "not isolated" if attempt.sandbox.get("isolation") == "none" else "isolated"
+    network = "with network" if attempt.sandbox.get("network") else "no network"
+    return f"{attempt.sandbox.get('sandbox')}, {kept_apart}, {network}"
+
+
+def patch_event(run: Run) -> Event | None:
+    """The event that holds the newest attempt's patch. It lies near the log's end, so only that is searched."""
+    if run.status not in {Run.Status.VERIFYING, Run.Status.ENDED}:
+        return None
+    near = Event.objects.filter(run=run, kind="patch_captured", seq__gt=run.last_seq - _NEAR_THE_END)
+    return near.order_by("-seq").first()
+
+
+_NEAR_THE_END = 100
+
+
+def _pending(run: Run, facts: RunFacts) -> Pending:
+    if run.cancel_asked and run.status != Run.Status.ENDED:
+        return Pending("Cancelling", "", None, None, "")
+    pending = facts.pending or {}
+    since = _moment(pending.get("since"))
+    if run.status in {Run.Status.ENDED, Run.Status.QUEUED} or since is None:
+        words = _WAITING.get(run.status, "")
+        return Pending(words, "", run.created_at if run.status == Run.Status.QUEUED else None, None, "")
+    kind = pending.get("kind")
+    summary = one_line(str(pending.get("summary") or ""), 160)
+    if kind == "tool":
+        allowed = pending.get("timeout")
+        limit = float(allowed) if isinstance(allowed, int | float) else None
+        tool = one_line(str(pending.get("tool") or "tool"), 40)
+        words = f"command may take {clock(limit)}" if limit is not None else ""
+        return Pending(f"{tool} is running", summary, since, limit, words)
+    if kind == "verification":
+        return Pending("Verifying in a fresh sandbox", f"rule {summary}", since, None, "")
+    return Pending("model is answering", summary, since, None, "")
+
+
+_WAITING: dict[str, str] = {
+    Run.Status.QUEUED: "Queued",
+    Run.Status.PREPARING: "Preparing the sandbox",
+    Run.Status.RUNNING: "Running",
+    Run.Status.PAUSED: "Paused",
+    Run.Status.VERIFYING: "Verifying",
+    Run.Status.ENDED: "",
+}
+
+
+def _moment(text: object) -> dt.datetime | None:
+    try:
+        return dt.datetime.fromisoformat(str(text)) if text else None
+    except ValueError:
+        return None
+
+
+def _limits(run: Run, facts: RunFacts, attempt: Attempt | None) -> list[Meter]:
+    limits: Mapping[str, Any] = run.arm.limits
+    meters = [
+        _counted("Steps", facts.steps, limits.get("max_steps")),
+        _counted("Context", facts.context_tokens, limits.get("max_context_tokens"), nothing=not facts.calls),
+        _time(run, facts, attempt, limits.get("max_total_time_sec")),
+        _cost(facts, limits.get("max_cost_usd"), scripted=run.arm.model.endpoint.scripted),
+    ]
+    if limits.get("max_tokens_total") is not None:
+        total = None if facts.input_total is None else facts.input_total + (facts.output_total or 0)
+        meters.append(_counted("Tokens", total, limits["max_tokens_total"], nothing=not facts.calls))
+    return meters
+
+
+def _state(value: float, maximum: float | None) -> str:
+    if not maximum:
+        return ""
+    if value >= maximum:
+        return "reached"
+    return "near" if value >= NEAR * maximum else ""
+
+
+def _counted(label: str, used: int | None, limit: Any, *, nothing: bool = False) -> Meter:
+    value = 0 if used is None and nothing else used
+    words = "unknown" if value is None else f"{value:,}"
+    maximum = float(limit) if limit is not None else None
+    allowed = f"{int(limit):,}" if limit is not None else ""
+    short = f"{words} / {_thousands(int(limit))}" if limit is not None else words
+    return Meter(label, words, allowed, float(value or 0), maximum, _state(value or 0, maximum), short)
+
+
+def _thousands(number: int) -> str:
+    return f"{number // 1000}k" if number >= 10_000 else f"{number:,}"
+
+
+def _time(run: Run, facts: RunFacts, attempt: Attempt | None, limit: Any) -> Meter:
+    maximum = float(limit) if limit is not None else None
+    allowed = clock(maximum) if maximum is not None else ""
+    if facts.agent_seconds is not None:
+        used = clock(facts.agent_seconds)
+        state = _state(facts.agent_seconds, maximum)
+        return Meter("Time", used, allowed, facts.agent_seconds, maximum, state, used)
+    started = _agent_started(run, facts, attempt)
+    if started is None or run.status not in {Run.Status.RUNNING, Run.Status.PREPARING}:
+        return Meter("Time", "0:00" if started is None else "unknown", allowed, 0.0, maximum, "", "0:00")
+    seconds = max(0.0, (dt.datetime.now(dt.UTC) - started).total_seconds())
+    since = int(started.timestamp() * 1000)
+    used = clock(seconds)
+    return Meter("Time", used, allowed, seconds, maximum, _state(seconds, maximum), used, since)
+
+
+def _agent_started(run: Run, facts: RunFacts, attempt: Attempt | None) -> dt.datetime | None:
+    """When the attempt asked its model first: wall time counts from there."""
+    if attempt is None:
+        return None
+    first = (
+        Call.objects.filter(run=run, attempt=attempt.n)
+        .order_by("seq")
+        .values_list("started_at", flat=True)
+        .first()
+    )
+    if first is not None:
+        return first
+    pending = facts.pending or {}
+    return _moment(pending.get("since")) if pending.get("kind") == "model" else None
+
+
+def _cost(facts: RunFacts, limit: Any, *, scripted: bool) -> Meter:
+    if scripted:
+        return Meter("Cost", "$0, scripted", "", 0.0, None, "", "$0, scripted")
+    known = facts.cost
+    if known is None:
+        used = "unknown" if facts.calls else "$0.00"
+    else:
+        used = f"{'at least ' if facts.cost_unknown else ''}{dollars(known, places=2)}"
+    maximum = float(Decimal(str(limit))) if limit is not None else None
+    allowed = str(dollars(Decimal(str(limit)), places=2)) if limit is not None else ""
+    value = float(known or 0)
+    short = used.replace("at least ", "≥ ")
+    return Meter("Cost", used, allowed, value, maximum, _state(value, maximum), short)
+
+
+class _Table(NamedTuple):
+    rows: list[TokenRow]
+    total: TokenRow
+    label: str
+    basis: str
+
+
+# Part of the usage -> the part of the price it is charged by.
+_PARTS = (
+    ("Input, uncached", "input_uncached", "input"),
+    ("Input, cached", "cache_read", "cache_read"),
+    ("Input, written to the cache", "cache_write", "cache_write"),
+    ("Output", "output_total", "output"),
+)
+_MILLION = Decimal(1_000_000)
+
+
+def _tokens(run: Run, facts: RunFacts) -> _Table:
+    """The table of tokens and cost. Parts are charged with the unit prices kept beside each call."""
+    groups: list[dict[str, Any]] = [
+        dict(row)
+        for row in Call.objects.filter(run=run)
+        .order_by()
+        .values("price")
+        .annotate(
+            calls=Count("id"),
+            no_usage=Count("id", filter=Q(input_total=None) | Q(output_total=None)),
+            **{name: Sum(name) for _, name, _ in _PARTS},
+        )
+    ]
+    scripted = facts.cost_basis == "scripted"
+    rows = []
+    for label, name, part in _PARTS:
+        tokens = getattr(facts, name)
+        if name == "cache_write" and not tokens:
+            continue
+        charged = _charged(groups, name, part)
+        rows.append(TokenRow(label, str(count(tokens)), "$0" if scripted else str(dollars(charged))))
+        if name == "output_total":
+            rows.append(TokenRow("of it reasoning", str(count(facts.reasoning)), "included", within=True))
+    if facts.failed_calls:
+        rows.append(
+            TokenRow(plural(facts.failed_calls, "failed request"), str(count(None)), str(dollars(None)))
+        )
+    known = facts.input_total is not None or facts.output_total is not None
+    total = (facts.input_total or 0) + (facts.output_total or 0) if known else None
+    cost = "$0, scripted" if scripted else str(dollars(facts.cost))
+    at_least = facts.usage_unknown or facts.cost_unknown
+    return _Table(
+        rows if facts.calls else [],
+        TokenRow("Total", str(count(total)), cost),
+        "Total, at least" if at_least else "Total",
+        _basis(facts, groups),
+    )
+
+
+def _charged(groups: list[dict[str, Any]], name: str, part: str) -> Decimal | None:
+    known: Decimal | None = None
+    for group in groups:
+        price = (group["price"] or {}).get("unit_prices") or {}
+        if group[name] is None or price.get(part) is None:
+            continue
+        known = (known or Decimal(0)) + group[name] * Decimal(str(price[part])) / _MILLION
+    return known
+
+
+def _basis(facts: RunFacts, groups: list[dict[str, Any]]) -> str:
+    if not facts.calls:
+        return "No request has been answered yet."
+    if facts.cost_basis == "scripted":
+        where = "Scripted, no intelligence: costs nothing"
+    else:
+        matched = _said(groups, "matched")
+        notes = _said(groups, "note")
+        where = f"Table price, {', '.join(matched)}" if matched else f"No price: {'; '.join(notes[:2])}"
+    told = facts.calls - facts.usage_unknown
+    return visible_text(f"{where}. Usage reported for {told} of {plural(facts.calls, 'request')}.")
+
+
+def _said(groups: list[dict[str, Any]], name: str) -> list[str]:
+    return sorted({str(text) for group in groups if (text := (group["price"] or {}).get(name))})
+
+
+def _changed_so_far(run: Run, facts: RunFacts) -> list[dict[str, Any]]:
+    """Changed files while the agent is at work, summed over its newest changes."""
+    if run.status == Run.Status.ENDED or not facts.steps:
+        return []
+    files: dict[str, dict[str, Any]] = {}
+    changes = Event.objects.filter(run=run, kind="workspace_changed").order_by("-seq")
+    for payload in reversed(changes.values_list("payload", flat=True)[:200]):
+        for change in payload.get("changes") or []:
+            path = change.get("path")
+            if not isinstance(path, str):
+                continue
+            known = files.setdefault(
+                path, {"path": path, "change": change.get("change"), "added": 0, "removed": 0}
+            )
+            for name in ("added", "removed"):
+                part = change.get(name)
+                known[name] = None if part is None or known[name] is None else known[name] + part
+    return list(files.values())
+
+
+_CHANGE_WORDS = {"added": "new", "deleted": "deleted", "mode": "mode"}
+
+
+def _changed(file: Mapping[str, Any]) -> ChangedFile:
+    path = one_line(str(file.get("path") or ""), 200)
+    return ChangedFile(
+        path, _CHANGE_WORDS.get(str(file.get("change")), ""), file.get("added"), file.get("removed")
+    )
+
+
+def _changed_words(files: list[ChangedFile]) -> str:
+    if not files:
+        return "nothing"
+    added = sum(file.added or 0 for file in files)
+    removed = sum(file.removed or 0 for file in files)
+    return f"{plural(len(files), 'file')}, +{added} −{removed}"
+
+
+_TEST_STATES: dict[str, tuple[str, str, str]] = {
+    "passed": ("passed", "ok", "passed"),
+    "failed": ("failed", "cross", "failed"),
+    "error": ("failed", "cross", "error"),
+    "skipped": ("quiet", "cancelled", "skipped"),
+    "xfail": ("quiet", "ok", "expected failure"),
+    "xpass": ("warning", "warning", "unexpected pass"),
+    "missing": ("slate", "unparsed", "not run"),
+}
+_CHIPS = {"fail_to_pass": "f2p", "pass_to_pass": "p2p"}
+
+
+def _of(passed: int | None, total: int | None) -> str:
+    return "unknown" if passed is None or total is None else f"{passed} of {total}"
+
+
+def _verdict(verification: Verification, facts: RunFacts) -> Verdict:
+    name, icon, word = OUTCOMES.get(verification.outcome, ("invalid", "unparsed", verification.outcome))
+    expected = TestResult.objects.filter(verification=verification).exclude(group="other")
+    failing = expected.exclude(status="passed")
+    rows = _sorted_tests(list(failing))
+    return Verdict(
+        badge=Badge(name, icon, word),
+        rule=verification.rule,
+        n=verification.n,
+        detail=one_line(verification.detail, 600),
+        fail_to_pass=_of(facts.fail_to_pass_passed, facts.fail_to_pass_total),
+        pass_to_pass=_of(facts.pass_to_pass_passed, facts.pass_to_pass_total),
+        failing=rows[:FAILING_SHOWN],
+        failing_count=len(rows),
+        test_count=(facts.fail_to_pass_total or 0) + (facts.pass_to_pass_total or 0),
+    )
+
+
+def all_tests(*, run_id: int) -> list[GradedTest]:
+    """Every test of the latest grading: failed first, then F2P, P2P, others."""
+    verification = Verification.objects.filter(run_id=run_id).order_by("-n").first()
+    return _sorted_tests(list(TestResult.objects.filter(verification=verification))) if verification else []
+
+
+def log_of_test(*, test_id: int) -> str:
+    """The log of one graded test, whole.
+
+    Raises:
+        LookupError: there is no such test.
+        BodyMissingError: the stored log is gone or damaged.
+    """
+    test = TestResult.objects.select_related("verification").filter(pk=test_id).first()
+    if test is None:
+        raise LookupError(f"there is no graded test {test_id}")
+    gradings = Event.objects.filter(run=test.verification.run_id, kind="verification_finished").order_by(
+        "seq"
+    )
+    grading = gradings[test.verification.n - 1 : test.verification.n].first()
+    tests = grading.payload.get("tests") if grading else None
+    if not tests or len(tests) < test.position:
+        return test.log
+    return text_of(tests[test.position - 1].get("log") or "")
+
+
+def _sorted_tests(results: list[TestResult]) -> list[GradedTest]:
+    groups = {"fail_to_pass": 0, "pass_to_pass": 1}
+    ordered = sorted(
+        results, key=lambda test: (test.status == "passed", groups.get(test.group, 2), test.position)
+    )
+    return [_test_row(test) for test in ordered]
+
+
+def _test_row(test: TestResult) -> GradedTest:
+    state, icon, word = _TEST_STATES.get(test.status, ("slate", "unparsed", test.status))
+    name = visible_text(test.test_id)
+    return GradedTest(
+        id=test.pk,
+        name=cut_in_the_middle(name),
+        full_name=name,
+        chip=_CHIPS.get(test.group, ""),
+        status=word,
+        state=state,
+        icon=icon,
+        assertion=one_line(test.assertion, 160),
+        has_log=bool(test.log),
+    )
+
+
+class RunRow(NamedTuple):
+    """One run as a list shows it. `list` is "active" or "ended": the list it belongs to."""
+
+    badge: Badge
+    list: str
+    pending: Pending
+    arm: str
+    model: str
+    fail_to_pass: str
+    steps: str
+    cost: str
+    scripted: bool
+
+
+def row_of(run: Run) -> RunRow:
+    """What a list says of a run that was read by `for_rows`."""
+    facts = facts_of(run)
+    ended = run.status == Run.Status.ENDED
+    limit = run.arm.limits.get("max_steps")
+    steps = (
+        plural(facts.steps, "step") if ended else f"step {facts.steps}" + (f" of {limit}" if limit else "")
+    )
+    return RunRow(
+        badge=badge_of(run),
+        list="ended" if ended else "active",
+        pending=_pending(run, facts),
+        arm=f"{run.arm.harness_version} × {run.arm.model.name}",
+        model=run.arm.model.name,
+        fail_to_pass=_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
+        steps="" if run.status == Run.Status.QUEUED else steps,
+        cost=_row_cost(facts, scripted=run.arm.model.endpoint.scripted),
+        scripted=run.arm.model.endpoint.scripted,
+    )
+
+
+def _row_cost(facts: RunFacts, *, scripted: bool) -> str:
+    if scripted:
+        return "$0, scripted"
+    if facts.cost is None:
+        return str(count(None)) if facts.calls else ""
+    return f"{'≥ ' if facts.cost_unknown else ''}{dollars(facts.cost, places=2)}"
+
+
+class EarlierAttempt(NamedTuple):
+    """An attempt before the last: why it ended, and where its events begin (None before its first)."""
+
+    n: int
+    exit_reason: str
+    seq: int | None
+
+
+def earlier_attempts(run: Run) -> list[EarlierAttempt]:
+    """The attempts before the last one, oldest first; none for nearly every run."""
+    attempts = list(Attempt.objects.filter(run=run).order_by("n").values_list("n", "exit_reason"))[:-1]
+    if not attempts:
+        return []
+    starts = dict(
+        Event.objects.filter(run=run, kind="attempt_started").order_by("-seq").values_list("attempt", "seq")
+    )
+    return [EarlierAttempt(n, reason, starts.get(n)) for n, reason in attempts]
+
+
+def start_of_attempt(run: Run, *, attempt: int) -> int:
+    """The number of the attempt's first event, 1 when it has none."""
+    found = Event.objects.filter(run=run, attempt=attempt, kind="attempt_started").values_list(
+        "seq", flat=True
+    )
+    return found.first() or 1

@@ -1,0 +1,442 @@
+"""Reading a run's log for people: windows of it, what is new in it, and bodies one by one.
+
+Nothing here reads a whole run. Long texts come as excerpts; fragments are rendered once a process and kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zstandard
+from django.db.models import Max, Min
+
+from lab.engine.llm.base import JSONObject
+from lab.models import Event
+from lab.render.events import Fragment, LogEvent, MapStep, fragment
+from lab.render.kinds import Kind, call_kind, icon_of
+from lab.render.text import Excerpt, count_lines
+from lab.services import blobs
+from lab.services.payloads import is_reference, short_text
+
+WINDOW_STEPS = 50
+_WINDOW_EVENTS = 400
+_BEFORE_PERMALINK = 10
+# What a fragment shows of a text is less; the rest of the excerpt is for counting words and for short diffs.
+_EXCERPT_CHARACTERS = 8_000
+_TAIL_CHARACTERS = 2_000
+# A body up to this size is read whole, so that its lines can be counted; of a larger one only the head.
+_COUNTED_BYTES = 1_000_000
+_CACHE_CHARACTERS = 16_000_000
+
+# Bodies that fragments show, by kind. Other long texts stay at the preview that their row holds.
+_SHOWN: dict[str, frozenset[str]] = {
+    "model_call_finished": frozenset({"content", "reasoning"}),
+    "model_call_failed": frozenset({"partial", "raw"}),
+    "model_call_interrupted": frozenset({"partial"}),
+    "tool_call_started": frozenset(
+        {"content", "file_text", "command", "cmd", "old_string", "new_string", "old_str", "new_str"}
+    ),
+    "tool_call_finished": frozenset({"text", "observation"}),
+    "tool_call_interrupted": frozenset({"text"}),
+    "patch_captured": frozenset(),
+}
+# What joins the conversation repeats what stands beside it.
+_REPEATED: dict[str, tuple[str, ...]] = {
+    "model_call_finished": ("message",),
+    "tool_call_finished": ("message",),
+    "attempt_started": ("parameters",),
+}
+
+
+class Window(NamedTuple):
+    """A stretch of a run's log, oldest first. `first_seq` and `last_seq` are 0 for an empty one."""
+
+    fragments: list[Fragment]
+    first_seq: int
+    last_seq: int
+    more_before: bool
+    more_after: bool
+
+
+class Batch(NamedTuple):
+    """What is new after number `after` up to `last`: each touched step whole, in order."""
+
+    after: int
+    last: int
+    fragments: list[Fragment]
+
+
+class _Row(NamedTuple):
+    seq: int
+    attempt: int
+    step: int | None
+
+
+def window(
+    *,
+    run_id: int,
+    at: int | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    from_end: bool = False,
+    steps: int = WINDOW_STEPS,
+) -> Window:
+    """About `steps` steps: around number `at`, before or after a number, else from the start or the end.
+
+    Costs the same however long the run is.
+    """
+    if at is not None:
+        rows = _backward(run_id, at + 1, _BEFORE_PERMALINK)
+        start = rows[0].seq if rows else 1
+        rows = _forward(run_id, start - 1, steps)
+    elif before is not None:
+        rows = _backward(run_id, before, steps)
+    elif from_end:
+        rows = _backward(run_id, None, steps)
+    else:
+        rows = _forward(run_id, after or 0, steps)
+    if not rows:
+        return Window([], 0, 0, more_before=False, more_after=False)
+    first, last = rows[0].seq, rows[-1].seq
+    more_after = Event.objects.filter(run_id=run_id, seq__gt=last).exists()
+    return Window(_fragments(run_id, rows), first, last, more_before=first > 1, more_after=more_after)
+
+
+def _rows(run_id: int, **bounds: int) -> Any:
+    return Event.objects.filter(run_id=run_id, **bounds).values_list("seq", "attempt", "step")
+
+
+def _key(row: _Row) -> tuple[int, int] | None:
+    return None if row.step is None else (row.attempt, row.step)
+
+
+def _forward(run_id: int, after: int, steps: int) -> list[_Row]:
+    rows = [_Row(*row) for row in _rows(run_id, seq__gt=after).order_by("seq")[:_WINDOW_EVENTS]]
+    kept = _cut(rows, steps, full=len(rows) == _WINDOW_EVENTS)
+    if kept or not rows:
+        return kept
+    # One step fills the whole stretch: it is taken to its end.
+    last = _rows(run_id, attempt=rows[-1].attempt, step=rows[-1].step or 0).aggregate(last=Max("seq"))["last"]
+    return [_Row(*row) for row in _rows(run_id, seq__gt=after, seq__lte=last).order_by("seq")]
+
+
+def _backward(run_id: int, before: int | None, steps: int) -> list[_Row]:
+    bounds = {} if before is None else {"seq__lt": before}
+    rows = [_Row(*row) for row in _rows(run_id, **bounds).order_by("-seq")[:_WINDOW_EVENTS]]
+    kept = _cut(rows, steps, full=len(rows) == _WINDOW_EVENTS)
+    if not kept and rows:
+        first = _rows(run_id, attempt=rows[-1].attempt, step=rows[-1].step or 0).aggregate(first=Min("seq"))[
+            "first"
+        ]
+        kept = [_Row(*row) for row in _rows(run_id, seq__gte=first, seq__lte=rows[0].seq).order_by("-seq")]
+    return kept[::-1]
+
+
+def _cut(rows: list[_Row], steps: int, *, full: bool) -> list[_Row]:
+    """The rows of the first `steps` steps. Where the stretch was cut off by its limit, its last step is left out."""
+    seen: set[tuple[int, int]] = set()
+    for index, row in enumerate(rows):
+        key = _key(row)
+        if key is None or key in seen:
+            continue
+        if len(seen) == steps:
+            return rows[:index]
+        seen.add(key)
+    if not full:
+        return rows
+    last = next((key for row in reversed(rows) if (key := _key(row))), None)
+    if last is None:
+        return rows
+    return rows[: next(index for index, row in enumerate(rows) if _key(row) == last)]
+
+
+def _fragments(run_id: int, rows: Sequence[_Row]) -> list[Fragment]:
+    groups: list[list[int]] = []
+    steps: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        key = _key(row)
+        if key is not None and key in steps:
+            steps[key].append(row.seq)
+            continue
+        groups.append([row.seq])
+        if key is not None:
+            steps[key] = groups[-1]
+    known = [_cache.get((run_id, seqs[0], seqs[-1])) for seqs in groups]
+    missing = [seqs for seqs, found in zip(groups, known, strict=True) if found is None]
+    events = _events_in(run_id, missing)
+    return [
+        found or rendered(run_id, [events[seq] for seq in seqs])
+        for seqs, found in zip(groups, known, strict=True)
+    ]
+
+
+def _events_in(run_id: int, groups: list[list[int]]) -> dict[int, LogEvent]:
+    if not groups:
+        return {}
+    stored = Event.objects.filter(
+        run_id=run_id, seq__gte=groups[0][0], seq__lte=max(seqs[-1] for seqs in groups)
+    )
+    wanted = {seq for seqs in groups for seq in seqs}
+    return {row.seq: log_event(row) for row in stored.order_by("seq") if row.seq in wanted}
+
+
+class LogReader:
+    """Reads what is new in one run's log, step by step. Not for two threads at once."""
+
+    def __init__(self, *, run_id: int, after: int) -> None:
+        self.run_id = run_id
+        self.position = after
+        self._open: list[LogEvent] | None = None
+
+    @property
+    def open_step(self) -> list[LogEvent]:
+        """The events of the newest step up to the position."""
+        if self._open is None:
+            self._open = self._step_before()
+        return self._open
+
+    def read(self, *, limit: int = 200) -> Batch | None:
+        """The next events, None when there are none."""
+        new = Event.objects.filter(run_id=self.run_id, seq__gt=self.position).order_by("seq")[:limit]
+        events = [log_event(row) for row in new]
+        if not events:
+            return None
+        touched: list[list[LogEvent]] = []
+        for event in events:
+            touched.append(self._group(event))
+        distinct = list({id(group): group for group in touched}.values())
+        batch = Batch(self.position, events[-1].seq, [rendered(self.run_id, group) for group in distinct])
+        self.position = batch.last
+        return batch
+
+    def _group(self, event: LogEvent) -> list[LogEvent]:
+        if event.step is None:
+            return [event]
+        current = self.open_step
+        if current and (current[0].attempt, current[0].step) == (event.attempt, event.step):
+            # A new list would be a new group for the same step within one batch.
+            current.append(event)
+            return current
+        self._open = [event]
+        return self._open
+
+    def _step_before(self) -> list[LogEvent]:
+        before = Event.objects.filter(run_id=self.run_id, seq__lte=self.position)
+        last = before.filter(step__isnull=False).order_by("-seq").values_list("attempt", "step").first()
+        if last is None:
+            return []
+        rows = before.filter(attempt=last[0], step=last[1]).order_by("seq")
+        return [log_event(row) for row in rows]
+
+
+class _Cache:
+    """Rendered fragments by (run, first, last number), the least used dropped. Used by several threads."""
+
+    def __init__(self, characters: int) -> None:
+        self._limit = characters
+        self._held = 0
+        # Guards the two fields below: page threads and the watcher's thread render and look up.
+        self._lock = threading.Lock()
+        self._items: OrderedDict[tuple[int, int, int], Fragment] = OrderedDict()
+
+    def get(self, key: tuple[int, int, int]) -> Fragment | None:
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[int, int, int], item: Fragment) -> None:
+        with self._lock:
+            old = self._items.pop(key, None)
+            self._held += len(item.html) - (len(old.html) if old else 0)
+            self._items[key] = item
+            while self._held > self._limit and self._items:
+                self._held -= len(self._items.popitem(last=False)[1].html)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._items.clear()
+            self._held = 0
+
+
+_cache = _Cache(_CACHE_CHARACTERS)
+forget_rendered = _cache.clear
+
+
+def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
+    """The fragment of one group of events, made once a process."""
+    key = (run_id, events[0].seq, events[-1].seq)
+    found = _cache.get(key)
+    if found is None or len(found.seqs) != len(events):
+        found = fragment(run_id, list(events))
+        _cache.put(key, found)
+    return found
+
+
+def log_event(row: Event) -> LogEvent:
+    """A stored row as pages read it."""
+    payload: JSONObject = dict(row.payload)
+    for name in _REPEATED.get(row.kind, ()):
+        payload.pop(name, None)
+    shown = _SHOWN.get(row.kind, frozenset())
+    if row.kind == "tool_call_started" and payload.get("malformed"):
+        shown = shown | {"raw_arguments"}
+    if row.kind == "tool_call_finished" and payload.get("stdout") and not payload.get("observation_dropped"):
+        shown = frozenset({"text"})
+    return LogEvent(row.seq, row.attempt, row.step, row.kind, row.at, _excerpts(payload, shown))
+
+
+def _excerpts(value: Any, shown: frozenset[str], name: str = "") -> Any:
+    if isinstance(value, list):
+        return [_excerpts(item, shown) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if is_reference(value):
+        return stored_excerpt(value) if name in shown else _preview(value)
+    plain = value.get("$plain", value)
+    return {key: _excerpts(item, shown, key) for key, item in plain.items()}
+
+
+def _preview(reference: JSONObject) -> Excerpt:
+    return Excerpt(
+        str(reference.get("preview", "")), reference.get("characters"), None, reference.get("bytes")
+    )
+
+
+def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTERS) -> Excerpt:
+    """The beginning of a stored text; a body that is gone is said to be missing and hides nothing else."""
+    size = int(reference.get("bytes") or 0)
+    length = reference.get("characters")
+    limit = size if size <= _COUNTED_BYTES else characters * 4
+    try:
+        with blobs.path_of(str(reference["$blob"])).open("rb") as packed:
+            data = zstandard.ZstdDecompressor().stream_reader(packed).read(limit)
+    except (OSError, zstandard.ZstdError):
+        return Excerpt("[body missing]", length, None, size)
+    text = data.decode("utf-8", "replace" if limit < size else "surrogatepass")
+    if limit < size:
+        return Excerpt(text[:characters], length, None, size)
+    return Excerpt(text[:characters], len(text), count_lines(text), size, text[-_TAIL_CHARACTERS:])
+
+
+class Body(NamedTuple):
+    """One text of an event, whole. `path` is the file it is the content of, "" for output and words."""
+
+    text: str
+    kind: str
+    path: str
+
+
+# Part -> where it may stand in an event's payload.
+_PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "stdout": (("stdout", "text"),),
+    "stderr": (("stderr", "text"),),
+    "content": (("reply", "content"), ("arguments", "content")),
+    "reasoning": (("reply", "reasoning"),),
+    "file_text": (("arguments", "file_text"),),
+    "command": (("arguments", "command"),),
+} | {
+    name: ((name,),)
+    for name in ("observation", "whole", "raw_arguments", "partial", "raw", "patch", "log", "final_message")
+}
+
+
+def body(*, run_id: int, seq: int, part: str) -> Body:
+    """One text of an event.
+
+    Raises:
+        LookupError: the run has no such event, or the event no such part.
+        BodyMissingError: the stored file is gone or damaged.
+    """
+    row = Event.objects.filter(run_id=run_id, seq=seq).first()
+    if row is None:
+        raise LookupError(f"run {run_id} has no event {seq}")
+    for place in _PLACES.get(part, ()) or _message_place(part):
+        value = _at(row.payload, place)
+        if isinstance(value, str) or is_reference(value):
+            return Body(text_of(value), row.kind, _path_in(row.payload))
+    raise LookupError(f"event {seq} of run {run_id} has no part {part!r}")
+
+
+def text_of(value: Any) -> str:
+    """A text of a thin payload, whole.
+
+    Raises:
+        BodyMissingError: the stored file is gone or damaged.
+    """
+    return blobs.blob_text(value["$blob"]) if is_reference(value) else str(value)
+
+
+def _message_place(part: str) -> tuple[tuple[str, ...], ...]:
+    words = part.split(".")
+    if len(words) == 3 and words[0] == "messages" and words[1].isdecimal() and words[2] == "content":
+        return (tuple(words),)
+    return ()
+
+
+def _at(value: Any, place: Sequence[str]) -> Any:
+    for name in place:
+        if isinstance(value, dict):
+            value = value.get("$plain", value).get(name)
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+def _path_in(payload: JSONObject) -> str:
+    path = _at(payload, ("arguments", "file_path")) or _at(payload, ("arguments", "path"))
+    return short_text(path)
+
+
+def outline(*, run_id: int) -> list[MapStep]:
+    """Every step of a run as the minimap shows it. Reads a few fields of each event and no body."""
+    rows = (
+        Event.objects.filter(
+            run_id=run_id,
+            kind__in=["model_call_started", "model_call_finished", "tool_call_started", "tool_call_finished"],
+        )
+        .order_by("seq")
+        .values_list(
+            "seq",
+            "attempt",
+            "step",
+            "kind",
+            "payload__tool",
+            "payload__executor",
+            "payload__arguments__command",
+            "payload__exit_code",
+        )
+    )
+    steps: dict[tuple[int, int], _Outline] = {}
+    for seq, attempt, step, kind, tool, executor, command, exit_code in rows:
+        line = steps.setdefault((attempt, step or 0), _Outline(seq, step or 0))
+        if kind == "model_call_finished":
+            line.answered = True
+        elif kind == "tool_call_started" and line.call is None:
+            line.call = (str(tool or ""), str(executor or ""), {"command": short_text(command)})
+        elif kind == "tool_call_finished" and exit_code not in (0, None):
+            line.failed = True
+    return [line.map_step() for line in steps.values()]
+
+
+@dataclass(slots=True)
+class _Outline:
+    seq: int
+    number: int
+    answered: bool = False
+    failed: bool = False
+    call: tuple[str, str, JSONObject] | None = None
+
+    def map_step(self) -> MapStep:
+        if self.call is None:
+            kind: Kind = "final" if self.answered else "shell"
+            return MapStep(self.seq, self.number, kind, "speech", failed_test=False)
+        kind = call_kind(*self.call)
+        return MapStep(self.seq, self.number, kind, icon_of(kind, *self.call), kind == "test" and self.failed)

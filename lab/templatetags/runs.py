@@ -1,0 +1,31 @@
+"""Template tags for runs: a list's row, icons, numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django import template
+from django.utils.safestring import SafeString
+
+from lab.models import Run
+from lab.render import numbers
+from lab.services import run_pages
+
+register = template.Library()
+
+
+@register.simple_tag
+def run_row(run: Run) -> run_pages.RunRow:
+    """What a list says of a run: `{% run_row run as row %}`."""
+    return run_pages.row_of(run)
+
+
+@register.filter
+def growing(since: dt.datetime | None) -> SafeString | str:
+    """A clock that grows, in tenths of a second."""
+    return numbers.growing(since, fine=True) if since else ""
+
+
+@register.filter
+def day_and_time(at: dt.datetime | None) -> SafeString | str:
+    return numbers.day_and_time(at) if at else ""

@@ -1,0 +1,203 @@
+"""The page of one run: its trajectory as a text, with everything that proves its verdict."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import path
+from django.views.decorators.http import require_POST, require_safe
+
+from lab.models import Role, Run
+from lab.render.ansi import ansi
+from lab.render.blocks import whole_block, whole_words
+from lab.render.diff import unified
+from lab.render.events import minimap
+from lab.render.markdown import render_markdown
+from lab.services import access, run_pages, runs, trajectories
+from lab.services.blobs import BodyMissingError
+from lab.web.http import for_role, signed_in
+
+# Up to this many events the minimap costs less than fetching it apart.
+_MAP_AT_ONCE = 800
+_BODY_CHARACTERS = 400_000
+_PATCH_CHARACTERS = 1_000_000
+
+
+@require_safe
+def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Opens at the end while the run goes on, at the start when it has ended; `?at=` opens around an event."""
+    run = run_pages.find_run(run_id)
+    if run is None:
+        raise Http404(f"There is no run {run_id}.")
+    panel = run_pages.panel(run)
+    earlier = run_pages.earlier_attempts(run) if panel.attempt > 1 else []
+    at = _number(request, "at")
+    if at is not None:
+        window = trajectories.window(run_id=run_id, at=at)
+    elif panel.ended:
+        start = run_pages.start_of_attempt(run, attempt=panel.attempt) if earlier else 1
+        window = trajectories.window(run_id=run_id, after=start - 1)
+    else:
+        window = trajectories.window(run_id=run_id, from_end=True)
+    return render(
+        request,
+        "runs/detail.html",
+        {
+            "place": "experiments",
+            "run_id": run_id,
+            "panel": panel,
+            "window": window,
+            # The socket goes on from what these steps show, not from a moment later.
+            "last_seq": run.last_seq if window.more_after else window.last_seq,
+            "now_ms": int(time.time() * 1000),
+            "at": at,
+            "follow": not panel.ended and at is None,
+            "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
+            "statement": render_markdown(run.task.statement),
+            "earlier": earlier,
+            "may_cancel": not panel.ended and _is_operator(request),
+        },
+    )
+
+
+def _minimap(run_id: int) -> str:
+    return minimap(trajectories.outline(run_id=run_id))
+
+
+def _is_operator(request: HttpRequest) -> bool:
+    role = access.role_of(signed_in(request))
+    return role is not None and role.includes(Role.OPERATOR)
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+@require_safe
+def run_map(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The links of the minimap."""
+    get_object_or_404(Run, pk=run_id)
+    return HttpResponse(_minimap(run_id))
+
+
+@require_safe
+def run_steps(request: HttpRequest, run_id: int) -> HttpResponse:
+    """About 50 steps before or after an event, with a link to what lies beyond them."""
+    get_object_or_404(Run, pk=run_id)
+    before, after = _number(request, "before"), _number(request, "after")
+    window = trajectories.window(run_id=run_id, before=before, after=after if before is None else None)
+    edge = "before" if before is not None else "after"
+    return render(request, "runs/_steps.html", {"run_id": run_id, "window": window, "edge": edge})
+
+
+@require_safe
+def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
+    """One text of an event as HTML, up to 400,000 characters of it."""
+    part = request.GET.get("part", "observation")
+    body = _body(run_id, seq, part)
+    shown = body.text[:_BODY_CHARACTERS]
+    if body.kind == "model_call_finished":
+        return HttpResponse(whole_words(shown, reasoning=part == "reasoning"))
+    block = whole_block(
+        shown,
+        run=run_id,
+        seq=seq,
+        part=part,
+        title=_TITLES.get(part, "Text"),
+        path=body.path if part in {"content", "file_text"} else "",
+        rest=len(body.text) - len(shown),
+        size_bytes=len(body.text.encode("utf-8", "surrogatepass")),
+    )
+    return HttpResponse(block)
+
+
+_TITLES = {
+    "stdout": "Output",
+    "stderr": "Error output",
+    "observation": "What the model saw",
+    "whole": "All of it, more than the model saw",
+    "content": "Content",
+    "raw_arguments": "Raw arguments",
+}
+
+
+def _body(run_id: int, seq: int, part: str) -> trajectories.Body:
+    try:
+        return trajectories.body(run_id=run_id, seq=seq, part=part)
+    except (LookupError, BodyMissingError) as error:
+        raise Http404(str(error)) from error
+
+
+@require_safe
+def event_raw(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
+    """One text of an event as it was printed, every byte of it."""
+    part = request.GET.get("part", "observation")
+    body = _body(run_id, seq, part)
+    return _download(body.text, f"run-{run_id}-event-{seq}-{part.replace('.', '-')}.txt")
+
+
+def _download(text: str, name: str) -> HttpResponse:
+    return HttpResponse(
+        text.encode("utf-8", "surrogatepass"),
+        content_type="text/plain; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+@require_safe
+def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The patch to download; with `?show=diff` as a coloured diff."""
+    event = run_pages.patch_event(get_object_or_404(Run, pk=run_id))
+    if event is None:
+        raise Http404(f"Run {run_id} has no patch yet.")
+    patch = _body(run_id, event.seq, "patch").text
+    if request.GET.get("show") == "diff":
+        return HttpResponse(unified(patch[:_PATCH_CHARACTERS]))
+    return _download(patch, f"run-{run_id}.patch")
+
+
+@require_safe
+def run_tests(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Every test of the latest grading."""
+    get_object_or_404(Run, pk=run_id)
+    return render(request, "runs/_tests.html", {"tests": run_pages.all_tests(run_id=run_id)})
+
+
+@require_safe
+def test_log(request: HttpRequest, test_id: int) -> HttpResponse:
+    """The log of one test."""
+    try:
+        log = run_pages.log_of_test(test_id=test_id)
+    except (LookupError, BodyMissingError) as error:
+        raise Http404(str(error)) from error
+    return render(request, "runs/_log.html", {"log": ansi(log[:_BODY_CHARACTERS])})
+
+
+@require_POST
+@for_role(Role.OPERATOR)
+def cancel(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Cancel the run, whatever state it is in; the page shows the rest by itself."""
+    runs.cancel(run=get_object_or_404(Run, pk=run_id), by=signed_in(request))
+    if request.headers.get("X-Requested-With") == "fetch":
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+    return redirect("run", run_id)
+
+
+urlpatterns = [
+    path("runs/<int:run_id>/", run_detail, name="run"),
+    path("runs/<int:run_id>/map", run_map, name="run_map"),
+    path("runs/<int:run_id>/steps", run_steps, name="run_steps"),
+    path("runs/<int:run_id>/events/<int:seq>/body", event_body, name="event_body"),
+    path("runs/<int:run_id>/events/<int:seq>/raw", event_raw, name="event_raw"),
+    path("runs/<int:run_id>/patch", run_patch, name="run_patch"),
+    path("runs/<int:run_id>/tests", run_tests, name="run_tests"),
+    path("runs/<int:run_id>/cancel", cancel, name="run_cancel"),
+    path("runs/tests/<int:test_id>/log", test_log, name="test_log"),
+]
