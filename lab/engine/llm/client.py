@@ -97,7 +97,7 @@ class ModelClient:
         self._redact = redact if redact is not None else Redactor({})
         self._key_variable = key_variable
         self._backoff = tenacity.wait_exponential_jitter(
-            initial=first_wait, max=LONGEST_WAIT, jitter=first_wait
+            multiplier=first_wait, max=LONGEST_WAIT, jitter=first_wait
         )
         self._connection: ChatConnection | None = None
 
@@ -265,7 +265,7 @@ class _Call:
                 status=failed.status,
                 retry_in=retry_in,
                 usage=failed.usage,
-                partial=redact(failed.partial),
+                partial=self._client._redact.streaming(failed.partial),
                 raw=redact(failed.raw),
                 seconds=time.monotonic() - self._try_started,
             )
@@ -277,7 +277,7 @@ class _Call:
                 step=self._step,
                 request=self._request,
                 reason=interrupted.reason.value,
-                partial=self._client._redact.text(interrupted.partial),
+                partial=self._client._redact.streaming(interrupted.partial),
                 seconds=time.monotonic() - self._try_started,
             )
         )
