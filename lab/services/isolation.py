@@ -95,6 +95,11 @@ def consent_without_isolation(*, by: User) -> None:
     Consent.objects.get_or_create(name=WITHOUT_ISOLATION, defaults={"person": by})
 
 
+def look_again() -> None:
+    """Forget what was found out about this machine."""
+    _try.cache_clear()
+
+
 def _consented() -> bool:
     return Consent.objects.filter(name=WITHOUT_ISOLATION).exists()
 
