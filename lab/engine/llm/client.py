@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -18,7 +19,6 @@ from lab.engine.llm.base import (
     ModelConfig,
     Reply,
     canonical_json,
-    canonical_sha256,
     clean_json,
 )
 from lab.engine.llm.endpoint import list_models, names_of
@@ -54,18 +54,19 @@ class EmitEvent(Protocol):
 
 def complete_body(body: JSONObject) -> JSONObject:
     """The body as it is sent: streamed, with usage asked for, and in text that can be encoded."""
+    return _completed(body)[0]
+
+
+def _completed(body: JSONObject) -> tuple[JSONObject, bytes]:
+    """The complete body and its canonical JSON, which is made once: at 500 KB it takes 1.5 ms."""
     asked = body.get("stream_options")
     options = {**asked, "include_usage": True} if isinstance(asked, dict) else {"include_usage": True}
     complete = {**body, "stream": True, "stream_options": options}
-    return clean_json(complete) if _has_lone_surrogates(complete) else complete
-
-
-def _has_lone_surrogates(body: JSONObject) -> bool:
     try:
-        canonical_json(body, strict=True)
+        return complete, canonical_json(complete, strict=True)
     except UnicodeEncodeError:
-        return True
-    return False
+        clean: JSONObject = clean_json(complete)
+        return clean, canonical_json(clean)
 
 
 class ModelClient:
@@ -164,8 +165,8 @@ class _Call:
     ) -> None:
         self._client = client
         self._step = step
-        self._body = body
-        self._sha256 = canonical_sha256(body)
+        self._body, canonical = _completed(body)
+        self._sha256 = hashlib.sha256(canonical).hexdigest()
         self._message_count = message_count
         self._deadline = deadline
         self._started = time.monotonic()

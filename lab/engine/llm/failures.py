@@ -143,7 +143,7 @@ def _classified(
     elif status >= 400:
         error, retryable = "http_4xx", status in _RETRYABLE_STATUS
     else:
-        error, retryable = "http_other", False
+        error, retryable = "not_json", False
     return CallFailure(error, text, status=status, retry_after=retry_after, raw=raw, retryable=retryable)
 
 

@@ -16,7 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterable
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpcore2
 import httpx2
@@ -217,8 +217,14 @@ class AbortableTransport(httpx2.HTTPTransport):
                 ssl_context=context, max_connections=2, keepalive_expiry=60.0, network_backend=backend
             )
         else:
+            address, login = _proxy_parts(proxy)
             self._pool = httpcore2.HTTPProxy(
-                proxy, ssl_context=context, max_connections=2, keepalive_expiry=60.0, network_backend=backend
+                address,
+                proxy_auth=login,
+                ssl_context=context,
+                max_connections=2,
+                keepalive_expiry=60.0,
+                network_backend=backend,
             )
 
 
@@ -231,6 +237,15 @@ def proxy_for(url: str) -> str | None:
     proxies = urllib.request.getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy and proxy.startswith(("http://", "https://")) else None
+
+
+def _proxy_parts(proxy: str) -> tuple[str, tuple[str, str] | None]:
+    """The proxy's address without its login, and the login."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return proxy, None
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}", (unquote(parts.username), unquote(parts.password or ""))
 
 
 def is_loopback(host: str) -> bool:

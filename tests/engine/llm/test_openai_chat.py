@@ -71,6 +71,18 @@ class TestWhatIsSent:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         assert ask(says("hello there")).content == "hello there"
 
+    def test_another_hosts_calls_go_through_the_environments_proxy_with_its_login(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with FakeOpenAI(says("by proxy")) as proxy:
+            monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{proxy.port}")
+            monkeypatch.setenv("no_proxy", "")
+            with ChatConnection(model_at("http://models.invalid/v1"), api_key="k") as chat:
+                reply = chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=no_draft)
+        assert reply.content == "by proxy"
+        assert proxy.requests[0].path == "http://models.invalid/v1/chat/completions"
+        assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cEBzcw=="
+
 
 class TestGoodAnswers:
     def test_text_reasoning_and_usage_are_put_together(self) -> None:
