@@ -63,6 +63,7 @@ def load_task(folder: Path) -> TaskSpec:
 
     Raises:
         InvalidValueError: a file is missing or does not fit; the text names file, field, value and way out.
+        InfrastructureError: a folder of it is there and cannot be read.
     """
     file = folder / "task.toml"
     described = _validate(TypeAdapter(_TaskFile), _toml(file), file)

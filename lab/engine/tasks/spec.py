@@ -22,8 +22,8 @@ class Environment(Frozen):
     name: str = "practice"
     variables: dict[str, str] = Field(default_factory=dict)
     network: bool = False
-    agent_timeout_sec: float = Field(default=3600.0, gt=0)
-    verifier_timeout_sec: float = Field(default=600.0, gt=0)
+    agent_timeout_sec: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    verifier_timeout_sec: float = Field(default=600.0, gt=0, allow_inf_nan=False)
 
 
 class Verification(Frozen):

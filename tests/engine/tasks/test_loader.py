@@ -85,11 +85,12 @@ def test_a_set_lists_its_tasks_in_order_and_has_a_digest(folder: Path) -> None:
         ('"greeting"', '"../x"', ["task.toml: id", "'../x'"]),
         ('runner = "pytest"', 'runner = "nose"', ["verification.runner", "'nose'", "'pytest' or 'unittest'"]),
         ("= 60", "= -5", ["environment.agent_timeout_sec", "-5", "greater than 0"]),
+        ("= 60", "= inf", ["environment.agent_timeout_sec", "inf", "finite number"]),
         ("agent_timeout_sec", "agent_timout_sec", ["environment.agent_timout_sec", "not known"]),
         ("::test_short", "::test_polite", ["pass_to_pass", "test_polite", "keep it in one"]),
         ('title = "', "title = ", ["task.toml", "no valid TOML", "line 2"]),
     ],
-    ids=["missing", "unknown", "id", "runner", "negative", "unknown-nested", "both-lists", "syntax"],
+    ids=["missing", "unknown", "id", "runner", "negative", "endless", "unknown-nested", "both-lists", "syntax"],
 )
 def test_a_wrong_task_file_names_file_field_value_and_way_out(
     folder: Path, old: str, new: str, words: list[str]
