@@ -90,7 +90,17 @@ def test_a_set_lists_its_tasks_in_order_and_has_a_digest(folder: Path) -> None:
         ("::test_short", "::test_polite", ["pass_to_pass", "test_polite", "keep it in one"]),
         ('title = "', "title = ", ["task.toml", "no valid TOML", "line 2"]),
     ],
-    ids=["missing", "unknown", "id", "runner", "negative", "endless", "unknown-nested", "both-lists", "syntax"],
+    ids=[
+        "missing",
+        "unknown",
+        "id",
+        "runner",
+        "negative",
+        "endless",
+        "unknown-nested",
+        "both-lists",
+        "syntax",
+    ],
 )
 def test_a_wrong_task_file_names_file_field_value_and_way_out(
     folder: Path, old: str, new: str, words: list[str]
