@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
@@ -53,12 +54,15 @@ class Limits(BaseModel):
     def digest(self) -> str:
         return canonical_sha256(self.model_dump(mode="json"))
 
+    def lifted(self, names: Collection[str]) -> Limits:
+        """These limits without the named ones: "no limit", chosen on purpose and visible in the digest."""
+        return self.model_copy(update=dict.fromkeys(names))
+
     def tightened(self, asked: dict[str, Any], *, context_window: int | None = None) -> Limits:
         """These limits with `asked` ones put over them, never wider than the harness's own.
 
-        A name missing from `asked` keeps the harness's limit. "No limit" (None) asked where the harness has
-        one keeps the harness's: an experiment tightens and never widens. The context is the smaller of
-        harness and model.
+        A name that is missing from `asked` or None keeps the limit; `lifted` is how one is taken away. The
+        context is the smaller of harness and model.
         """
         values = self.model_dump()
         for name, wanted in asked.items():

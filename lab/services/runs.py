@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
@@ -34,6 +35,13 @@ class _Plan(NamedTuple):
     limits: Limits
 
 
+class _Asked(NamedTuple):
+    """Limits as a person wants them: tighter numbers, and names of limits to be lifted."""
+
+    numbers: dict[str, int | float | Decimal]
+    lifted: set[str]
+
+
 def launch(
     *,
     by: User,
@@ -48,9 +56,9 @@ def launch(
 ) -> Experiment:
     """Launch every task with every harness version and model, `seeds` times each, as one experiment.
 
-    `limits` maps the name of a limit to what a person typed: "" keeps the harness's, None is "no limit". They
-    tighten the harness's limits and never widen them. The same `idempotency_key` launches once: a second call
-    returns the first one's experiment.
+    `limits` maps the name of a limit to what a person typed: "" keeps the harness's, a number tightens it and
+    never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` launches
+    once: a second call returns the first one's experiment.
 
     Raises:
         AccessDeniedError: `by` is no operator.
@@ -64,21 +72,15 @@ def launch(
     asked = _limits(limits or {}, errors)
     _choices(tasks, harness_versions, models, errors)
     _isolation(tasks, models, errors)
+    plans = _plans(harness_versions, models, asked, errors)
     errors.raise_if_any()
-    plans = _plans(harness_versions, models, asked)
     if len(plans) * len(tasks) * count > MAX_RUNS:
         raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
     try:
         with transaction.atomic():
-            experiment = Experiment.objects.create(
-                name=name,
-                kind=kind,
-                task_set=tasks[0].task_set,
-                launched_by=by,
-                idempotency_key=idempotency_key or None,
-            )
-            runs = _create_runs(experiment, plans, tasks, count)
-            ring_workers(runs=len(runs))
+            fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
+            experiment = Experiment.objects.create(**fields, idempotency_key=idempotency_key or None)
+            ring_workers(runs=len(_create_runs(experiment, plans, tasks, count)))
     except IntegrityError:
         # The same form was sent twice at once, and the other one was first.
         first = _earlier(idempotency_key)
@@ -131,17 +133,23 @@ def _seeds(seeds: int | str, errors: FieldErrorCollector) -> int:
     return 1
 
 
-def _limits(typed: Mapping[str, str | None], errors: FieldErrorCollector) -> dict[str, Any]:
+def _limits(typed: Mapping[str, str | None], errors: FieldErrorCollector) -> _Asked:
     """The limits a person asked for; a name that is left out keeps the harness's."""
-    asked: dict[str, Any] = {}
+    asked = _Asked({}, set())
     for name, text in typed.items():
         if name not in UNITS:
             errors.add(InvalidValueError(name, text or "", f"is no limit; known are {', '.join(UNITS)}"))
+        elif text is None and name == "max_tokens_per_turn":
+            errors.add(
+                InvalidValueError(
+                    name, "no limit", "cannot be: a turn that never ends would be paid for ever"
+                )
+            )
         elif text is None:
-            asked[name] = None
+            asked.lifted.add(name)
         elif text.strip():
             try:
-                asked[name] = parse_limit(name, text)
+                asked.numbers[name] = parse_limit(name, text)
             except InvalidValueError as error:
                 errors.add(error)
     return asked
@@ -177,16 +185,33 @@ def _isolation(tasks: Sequence[Task], models: Sequence[Model], errors: FieldErro
 
 
 def _plans(
-    harness_versions: Sequence[HarnessVersion], models: Sequence[Model], asked: dict[str, Any]
+    harness_versions: Sequence[HarnessVersion],
+    models: Sequence[Model],
+    asked: _Asked,
+    errors: FieldErrorCollector,
 ) -> list[_Plan]:
     plans = []
     for version in harness_versions:
         own = HarnessConfig.model_validate(version.config).limits
+        _check_not_wider(own, version, asked, errors)
         for model in models:
-            effective = own.tightened(asked, context_window=model.context_window)
+            effective = own.lifted(asked.lifted).tightened(asked.numbers, context_window=model.context_window)
             effective = effective.tightened({"max_tokens_per_turn": model.max_tokens_per_turn})
             plans.append(_Plan(version, model, effective))
     return plans
+
+
+def _check_not_wider(
+    own: Limits, version: HarnessVersion, asked: _Asked, errors: FieldErrorCollector
+) -> None:
+    """A number above the harness's would silently do nothing, so it is said."""
+    for name, wanted in asked.numbers.items():
+        allowed = getattr(own, name)
+        if allowed is not None and wanted > allowed:
+            reason = (
+                f"is more than the {allowed:g} of {version}; write {allowed:g} or less, or choose “no limit”"
+            )
+            errors.add(InvalidValueError(name, f"{wanted:g}", reason))
 
 
 def _create_runs(

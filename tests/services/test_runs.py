@@ -58,13 +58,26 @@ def test_an_empty_limit_is_the_harnesss_and_a_number_tightens_it(alice: User) ->
     assert Decimal(arm.limits["max_cost_usd"]) == Decimal("0.5")
 
 
-def test_no_limit_and_a_wider_one_never_widen_the_harnesss(alice: User) -> None:
-    own = harnesses.sync_presets()[0].config["limits"]
+def test_no_limit_lifts_the_harnesss_own(alice: User) -> None:
     arm = Arm.objects.filter(experiment=launch(alice, limits={"max_steps": None})).first()
-    wider = Arm.objects.filter(experiment=launch(alice, limits={"max_steps": "99999"})).first()
+
     assert arm is not None
-    assert wider is not None
-    assert arm.limits["max_steps"] == wider.limits["max_steps"] == own["max_steps"]
+    assert arm.limits["max_steps"] is None
+
+
+def test_a_number_above_the_harnesss_is_refused_because_it_would_do_nothing(alice: User) -> None:
+    own = harnesses.sync_presets()[0].config["limits"]["max_steps"]
+    with pytest.raises(FieldErrors) as refused:
+        launch(alice, limits={"max_steps": "99999"})
+
+    assert f"write {own} or less" in refused.value.errors["max_steps"]
+
+
+def test_a_turn_always_has_a_cap(alice: User) -> None:
+    with pytest.raises(FieldErrors) as refused:
+        launch(alice, limits={"max_tokens_per_turn": None})
+
+    assert "max_tokens_per_turn" in refused.value.errors
 
 
 def test_the_models_context_window_and_cap_tighten_the_limits(alice: User) -> None:
