@@ -47,6 +47,7 @@ class Request:
     headers: dict[str, str]
     raw: bytes
     at: float
+    header_list: list[tuple[str, str]]
 
     @property
     def body(self) -> JSONObject:
@@ -182,7 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, raw: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.fake.take(Request(self.path, headers, raw, time.monotonic()))
+        answer = self.server.fake.take(
+            Request(self.path, headers, raw, time.monotonic(), self.headers.items())
+        )
         time.sleep(answer.delay)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)

@@ -18,12 +18,14 @@ from lab.engine.llm.base import (
     JSONObject,
     ModelConfig,
     Reply,
+    Usage,
     canonical_json,
     clean_json,
 )
 from lab.engine.llm.endpoint import list_models, names_of
 from lab.engine.llm.failures import CallFailure, CallInterrupted, ContextOverflowError, way_out
-from lab.engine.llm.openai_chat import ChatConnection, ShowDraft
+from lab.engine.llm.openai_chat import ChatConnection
+from lab.engine.llm.reading import ShowDraft
 from lab.engine.pricing import price_call
 from lab.engine.redact import Redactor
 from lab.engine.sinks import now
@@ -171,6 +173,7 @@ class _Call:
         self._deadline = deadline
         self._started = time.monotonic()
         self._try_started = self._started
+        self._try_at = now()
         self._request = 0
         self._damaged = 0
 
@@ -178,6 +181,7 @@ class _Call:
         client = self._client
         if client._stop.is_set():
             raise AttemptStoppedError(client._stop.reason or ExitReason.CANCELLED)
+        self._end_with_the_wall_time()
         self._request += 1
         cap = self._body.get("max_completion_tokens") or self._body.get("max_tokens")
         client._emit(
@@ -190,7 +194,7 @@ class _Call:
             )
         )
         self._try_started = time.monotonic()
-        at = now()
+        self._try_at = now()
         try:
             reply = client.connection().try_once(
                 step=self._step,
@@ -203,11 +207,11 @@ class _Call:
             self._record_interruption(interrupted)
             raise AttemptStoppedError(interrupted.reason) from interrupted
         reply = redacted_reply(reply, client._redact)
-        return Answer(reply, self._request, self._price(reply, at=at))
+        return Answer(reply, self._request, self._price(reply.usage, at=self._try_at))
 
-    def _price(self, reply: Reply, *, at: dt.datetime) -> Cost:
+    def _price(self, usage: Usage, *, at: dt.datetime) -> Cost:
         model = self._client.model
-        return price_call(model.price, reply.usage, model=model.model_id, at=at, base_url=model.base_url)
+        return price_call(model.price, usage, model=model.model_id, at=at, base_url=model.base_url)
 
     def is_worth_another(self, error: BaseException) -> bool:
         if not isinstance(error, CallFailure) or not error.retryable:
@@ -238,10 +242,13 @@ class _Call:
         stop = self._client._stop
         if stop.wait(seconds):
             raise AttemptStoppedError(stop.reason or ExitReason.CANCELLED)
+        self._end_with_the_wall_time()
+
+    def _end_with_the_wall_time(self) -> None:
         left = self._seconds_left()
         if left is not None and left <= 0:
             raise AttemptStoppedError(
-                ExitReason.MAX_TIME, detail="the wall time ended while the model was tried again"
+                ExitReason.MAX_TIME, detail="the wall time ended before the model answered"
             )
 
     def _seconds_left(self) -> float | None:
@@ -266,6 +273,7 @@ class _Call:
                 status=failed.status,
                 retry_in=retry_in,
                 usage=failed.usage,
+                cost=self._price(failed.usage, at=self._try_at),
                 partial=self._client._redact.streaming(failed.partial),
                 raw=redact(failed.raw),
                 seconds=time.monotonic() - self._try_started,

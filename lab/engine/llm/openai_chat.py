@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
-import json
-import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 import openai
@@ -22,37 +20,17 @@ from openai import APIResponse, Omit
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.failures import (
-    RAW_CHARACTERS,
     CallFailure,
     CallInterrupted,
-    error_object,
-    failure_from_error,
     failure_from_status,
 )
-from lab.engine.llm.reply import ReplyBuilder
-from lab.engine.llm.sse import DONE, DataLines
+from lab.engine.llm.reading import NO_API, Reading, ShowDraft
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
-from lab.engine.llm.usage import read_usage
 from lab.engine.stop import StopSignal
 
-NO_API = "the server answered with {}: this is not an OpenAI-compatible base URL; usually it ends in /v1"
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
-# NaN and infinities are no JSON; nothing that reads the log later would take them.
-_DECODER = json.JSONDecoder(parse_constant=lambda name: None)
-
-# Below this many characters every network read shows a draft; above it at most one in this many seconds, so
-# that joining text that is still growing stays linear.
-_DRAFT_ALWAYS_BELOW = 4_000
-_DRAFT_SECONDS = 0.05
-
 _AFTER_THE_END_SECONDS = 0.2
-
-
-class ShowDraft(Protocol):
-    """Shows text that is still streaming; `Sink.draft` is one."""
-
-    def __call__(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None: ...
 
 
 class ChatConnection:
@@ -65,13 +43,18 @@ class ChatConnection:
         self.model = model
         self._max_reply_bytes = max_reply_bytes
         self._backend = AbortableBackend()
-        has_key = bool(api_key) or any(name.lower() == "authorization" for name in model.headers)
+        # One spelling, or the SDK would send its own header beside the model's.
+        headers = {
+            "Authorization" if name.lower() == "authorization" else name: value
+            for name, value in model.headers.items()
+        }
+        has_key = bool(api_key) or "Authorization" in headers
         self._without_key: dict[str, Omit] = {} if has_key else {"Authorization": Omit()}
         self._client = openai.OpenAI(
             api_key=api_key or "none",
             base_url=model.base_url,
             max_retries=0,
-            default_headers=model.headers,
+            default_headers=headers,
             http_client=httpx2.Client(
                 transport=AbortableTransport(model.base_url, self._backend), follow_redirects=True
             ),
@@ -112,7 +95,7 @@ class ChatConnection:
             CallInterrupted: the stop signal was set, or the wall time ended.
         """
         left = seconds_left() if seconds_left is not None else None
-        reading = _Reading(step=step, draft=draft, max_bytes=self._max_reply_bytes, wall_seconds=left)
+        reading = Reading(step=step, draft=draft, max_bytes=self._max_reply_bytes, wall_seconds=left)
         self._backend.arm()
         with stop.on_set(self._backend.abort):
             try:
@@ -125,12 +108,12 @@ class ChatConnection:
                 raise
 
     @staticmethod
-    def _break_reason(stop: StopSignal, reading: _Reading) -> ExitReason | None:
+    def _break_reason(stop: StopSignal, reading: Reading) -> ExitReason | None:
         if stop.is_set():
             return stop.reason or ExitReason.CANCELLED
         return ExitReason.MAX_TIME if reading.wall_time_is_over() else None
 
-    def _exchange(self, body: JSONObject, reading: _Reading, left: float | None) -> Reply:
+    def _exchange(self, body: JSONObject, reading: Reading, left: float | None) -> Reply:
         connect, read = self.model.connect_timeout, self.model.read_timeout
         if left is not None:
             connect, read = min(connect, max(left, 0.01)), min(read, max(left, 0.01))
@@ -160,7 +143,7 @@ class ChatConnection:
         except httpx2.DecodingError as failed:
             raise CallFailure("bad_stream", f"the answer's compression is damaged: {failed}") from failed
 
-    def _read(self, response: APIResponse[Any], reading: _Reading) -> None:
+    def _read(self, response: APIResponse[Any], reading: Reading) -> None:
         """Read to the end of the body, so that the connection can be used again.
 
         A server that keeps the connection open after the end mark is left alone soon.
@@ -175,181 +158,6 @@ class ChatConnection:
         except httpx2.HTTPError:
             if not reading.is_done:
                 raise
-
-
-class _Reading:
-    """Reads one answer: a stream of events, or one JSON object, whichever the server sends."""
-
-    def __init__(self, *, step: int, draft: ShowDraft, max_bytes: int, wall_seconds: float | None) -> None:
-        self.builder = ReplyBuilder()
-        self.is_done = False
-        self._step = step
-        self._draft = draft
-        self._max_bytes = max_bytes
-        self._started = time.monotonic()
-        self._ends = None if wall_seconds is None else self._started + wall_seconds
-        self._lines = DataLines()
-        self._kind = ""
-        self._head = bytearray()
-        self._whole: list[bytes] = []
-        self._bytes = 0
-        self._events = 0
-        self._first_token: float | None = None
-        self._drafted_at = 0.0
-        self._drafted_characters = 0
-
-    @property
-    def has_begun(self) -> bool:
-        return self._bytes > 0
-
-    def wall_time_is_over(self) -> bool:
-        return self._ends is not None and time.monotonic() >= self._ends
-
-    def take(self, data: bytes) -> None:
-        """Take bytes as they arrive; `is_done` is set once the answer has said that it is complete."""
-        self._bytes += len(data)
-        if len(self._head) < RAW_CHARACTERS:
-            self._head += data[:RAW_CHARACTERS]
-        if self._bytes > self._max_bytes:
-            raise CallFailure(
-                "bad_stream",
-                f"the answer is longer than {self._max_bytes:,} bytes and was broken off",
-                raw=self._raw(),
-                retryable=False,
-            )
-        if self.wall_time_is_over():
-            raise CallFailure("timeout", "the attempt's wall time is used up")
-        if not self._kind:
-            self._kind = _kind_of(bytes(self._head))
-        if self._kind != "events":
-            self._whole.append(data)
-            return
-        for payload in self._lines.feed(data):
-            if self._take_payload(payload):
-                self.is_done = True
-                break
-        self._show()
-
-    def _take_payload(self, payload: bytes) -> bool:
-        if payload.startswith(DONE):
-            return True
-        self._events += 1
-        text = payload.decode("utf-8", "replace")
-        try:
-            chunk = _DECODER.decode(text)
-        except (ValueError, RecursionError) as failed:
-            raise CallFailure(
-                "bad_stream", f"a data line of the stream is not JSON ({failed})", raw=text
-            ) from failed
-        if not isinstance(chunk, dict):
-            raise CallFailure("bad_stream", "a data line of the stream is no JSON object", raw=text)
-        error = error_object(chunk)
-        if error is not None:
-            raise failure_from_error(error, raw=text)
-        self.builder.add_chunk(chunk)
-        if self._first_token is None and self.builder.characters:
-            self._first_token = time.monotonic() - self._started
-        return False
-
-    def _show(self) -> None:
-        builder = self.builder
-        if builder.characters == self._drafted_characters:
-            return
-        now = time.monotonic()
-        if builder.characters > _DRAFT_ALWAYS_BELOW and now - self._drafted_at < _DRAFT_SECONDS:
-            return
-        self._drafted_at, self._drafted_characters = now, builder.characters
-        self._draft(
-            step=self._step,
-            content=str(builder.content),
-            reasoning=str(builder.reasoning),
-            calls=builder.calls_text(),
-            characters=builder.characters,
-        )
-
-    def finish(self) -> Reply:
-        """The reply, after the last byte.
-
-        Raises:
-            CallFailure: the answer is empty, no stream, no JSON, an error, or ends in the middle.
-        """
-        if self._kind == "events":
-            for payload in [] if self.is_done else self._lines.finish():
-                self._take_payload(payload)
-        elif self._kind == "json":
-            self._take_json()
-        elif self._bytes == 0 or not self._head.strip():
-            raise CallFailure("bad_stream", "the server answered 200 and sent nothing")
-        else:
-            raise _no_api(self._raw())
-        self._check_complete()
-        return self.builder.build(
-            first_token_seconds=self._first_token, seconds=time.monotonic() - self._started
-        )
-
-    def _take_json(self) -> None:
-        text = b"".join(self._whole).decode("utf-8", "replace")
-        try:
-            answer = _DECODER.decode(text)
-        except (ValueError, RecursionError) as failed:
-            raise CallFailure(
-                "bad_stream", f"the answer is neither a stream nor whole JSON ({failed})", raw=text
-            ) from failed
-        error = error_object(answer)
-        if error is not None:
-            raise failure_from_error(error, raw=text)
-        if not isinstance(answer, dict) or not answer.get("choices"):
-            raise CallFailure("bad_stream", "the answer is JSON without choices", raw=text)
-        self.builder.add_chunk(answer)
-        self._events += 1
-        if self.builder.characters:
-            self._first_token = time.monotonic() - self._started
-        # A whole object cannot have been cut; servers that answer so may leave the finish reason null.
-        self.builder.finish_reason = self.builder.finish_reason or "stop"
-
-    def _check_complete(self) -> None:
-        builder = self.builder
-        if builder.finish_reason == "abort":
-            raise CallFailure(
-                "stream_broken",
-                "the server broke its own answer off (finish reason abort)",
-                raw=self._raw(),
-                usage=read_usage(builder.usage_object),
-            )
-        if builder.finish_reason:
-            return
-        if builder.has_anything:
-            raise CallFailure(
-                "stream_broken",
-                "the stream ended in the middle of the answer (no finish reason came)",
-                raw=self._raw(),
-            )
-        if self._events == 0 and self._lines.garbage:
-            raise _no_api(self._raw())
-        raise CallFailure("bad_stream", "the stream ended without any answer", raw=self._raw())
-
-    def _raw(self) -> str:
-        return bytes(self._head).decode("utf-8", "replace")
-
-
-def _kind_of(head: bytes) -> str:
-    """events, json, html, text, or "" while only white space has arrived."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if not start:
-        return ""
-    if start[:1] in b"{[":
-        return "json"
-    return "html" if start[:1] == b"<" else "events"
-
-
-def _no_api(raw: str) -> CallFailure:
-    looks = "an HTML page" if raw.lstrip().startswith("<") else "text that is no API answer"
-    return CallFailure(
-        "not_json",
-        NO_API.format(looks),
-        raw=raw,
-        retryable=False,
-    )
 
 
 def _status_failure(failed: openai.APIStatusError) -> CallFailure:
@@ -373,7 +181,7 @@ def _connection_failure(failed: openai.APIConnectionError, base_url: str) -> Cal
     return CallFailure("connection", f"{base_url} cannot be reached: {text}", retryable=not unusable)
 
 
-def _timeout_text(failed: Exception, reading: _Reading, connect: float, read: float) -> str:
+def _timeout_text(failed: Exception, reading: Reading, connect: float, read: float) -> str:
     cause = failed if isinstance(failed, httpx2.TimeoutException) else failed.__cause__
     if isinstance(cause, httpx2.ConnectTimeout):
         return f"no connection within {connect:g} s"

@@ -18,7 +18,18 @@ from lab.engine.llm.client import ContextOverflowError, ModelClient, complete_bo
 from lab.engine.redact import Redactor
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, event, html, models, plain, says, stream
+from tests.fakes.openai_server import (
+    Answer,
+    FakeOpenAI,
+    delta,
+    event,
+    html,
+    models,
+    plain,
+    says,
+    stream,
+    usage_chunk,
+)
 
 BODY: dict[str, Any] = {
     "model": "fake",
@@ -136,6 +147,14 @@ class TestRetries:
         assert one.failures()[2].partial == "half"
         assert all(f.retry_in is not None and f.usage.total is None for f in one.failures())
 
+    def test_a_failed_try_whose_usage_is_known_has_its_price_and_one_without_has_none(self) -> None:
+        used = usage_chunk(prompt_tokens=1_000_000, completion_tokens=0, total_tokens=1_000_000)
+        aborted = stream(delta(content="so", finish="abort"), used)
+        price = Price(provider="openai", model="gpt-5")
+        with asking(aborted, BROKEN, says("x"), model={"price": price}) as (one, _):
+            one.ask()
+        assert [f.cost.amount for f in one.failures()] == [Decimal("1.25"), None]
+
     def test_the_wait_the_server_asks_for_is_honoured(self) -> None:
         slow = plain({}, status=429, headers={"Retry-After": "0.7"})
         with asking(slow, says("x")) as (one, server):
@@ -184,6 +203,12 @@ class TestRetries:
             one.ask(deadline=seconds_until(time.monotonic() + 0.4))
         assert caught.value.reason is ExitReason.MAX_TIME
         assert one.kinds() == ["model_call_started", "model_call_interrupted"]
+
+    def test_with_no_wall_time_left_nothing_is_sent(self) -> None:
+        with asking(says("x")) as (one, server), pytest.raises(AttemptStoppedError) as caught:
+            one.ask(deadline=lambda: -1.0)
+        assert caught.value.reason is ExitReason.MAX_TIME
+        assert (server.calls, one.kinds()) == ([], [])
 
     def test_a_stop_during_a_wait_is_heard_at_once(self) -> None:
         with asking(plain({}, status=503, headers={"Retry-After": "60"})) as (one, _):

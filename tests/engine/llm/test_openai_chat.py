@@ -41,6 +41,14 @@ class TestWhatIsSent:
         assert server.calls[0].headers["authorization"] == "Bearer key-1"
         assert server.calls[0].headers["x-team"] == "lab"
 
+    def test_an_authorization_among_the_models_headers_is_the_only_one_sent(self) -> None:
+        with FakeOpenAI() as server:
+            model = model_at(server.base_url, headers={"authorization": "Basic abc"})
+            with ChatConnection(model, api_key="") as chat:
+                chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=no_draft)
+        sent = server.calls[0].header_list
+        assert [value for name, value in sent if name.lower() == "authorization"] == ["Basic abc"]
+
     def test_without_a_key_none_is_sent_and_the_environments_openai_variables_stay_at_home(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
