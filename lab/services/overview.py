@@ -10,6 +10,7 @@ from django.urls import reverse
 from lab.engine.verify.base import Outcome
 from lab.models import Experiment, Model, Run, Task, TaskSet
 from lab.services.endpoints import key_is_set
+from lab.services.lab import workers_alive
 
 MOST_SUGGESTIONS = 5
 GRADED = [Outcome.RESOLVED, Outcome.UNRESOLVED]
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
 
 def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
     """At most five things to do next, the most pressing first."""
-    found = [*_missing_keys(), *_invalid_tasks(task_set), *_infrastructure(), *_unknown_prices()]
+    found = [*_no_worker(), *_missing_keys(), *_invalid_tasks(task_set), *_infrastructure(), *_unknown_prices()]
     return found[:MOST_SUGGESTIONS]
 
 
@@ -66,6 +67,21 @@ def latest_experiment() -> Standing | None:
         total=experiment.runs.count(),
         arms=standings,
     )
+
+
+def _no_worker() -> list[Suggestion]:
+    if workers_alive() or not Run.objects.filter(status=Run.Status.QUEUED).exists():
+        return []
+    return [
+        Suggestion(
+            icon="warning",
+            tone="warning",
+            title="No worker takes runs",
+            detail="Queued runs wait until one is up; see the terminal where the lab was started.",
+            verb="Show",
+            url=reverse("experiments"),
+        )
+    ]
 
 
 def _missing_keys() -> list[Suggestion]:

@@ -103,7 +103,7 @@ class LaunchForm(forms.Form):
             Choice(
                 pk=task.pk,
                 name=task.slug,
-                note=task.trait or task.difficulty,
+                note=", ".join(filter(None, [task.difficulty, task.trait])),
                 chosen=str(task.pk) in chosen,
                 title=task.title,
             )

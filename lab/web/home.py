@@ -38,7 +38,7 @@ def launch(request: HttpRequest) -> HttpResponse:
                 tasks=list(form.cleaned_data["tasks"]),
                 harness_versions=[form.cleaned_data["harness_version"]],
                 models=list(form.cleaned_data["models"]),
-                seeds=form.cleaned_data["seeds"],
+                seeds=form.cleaned_data["seeds"].strip() or 1,
                 limits=form.limits_as_typed(),
                 idempotency_key=form.cleaned_data["idempotency_key"] or None,
             )
