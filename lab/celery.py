@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 from celery import Celery  # type: ignore[import-untyped] # has no types
+from celery.platforms import SecurityWarning  # type: ignore[import-untyped] # has no types
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
+# The checks load every page; `manage.py up` has run those that a worker depends on.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 from django.conf import settings  # noqa: E402
 
 RUNS_QUEUE = "runs"
 SHORT_QUEUE = "short"
+
+
+# A container's only user is often root. Messages are JSON, and agents' commands run as somebody else.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 
 def _folder_transport(folder: Path) -> dict[str, Any]:
@@ -34,7 +42,7 @@ def _folder_transport(folder: Path) -> dict[str, Any]:
 def _configure(app: Celery) -> None:
     broker = settings.LAB_BROKER_URL or settings.LAB_REDIS_URL
     app.conf.update(
-        broker_url=broker or "filesystem://",
+        broker_url=broker or "filesystem://localhost//",
         broker_transport_options={} if broker else _folder_transport(Path(settings.CELERY_BROKER_FOLDER)),
         broker_connection_retry_on_startup=True,
         task_default_queue=SHORT_QUEUE,

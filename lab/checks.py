@@ -7,13 +7,14 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from lab.services import doctor
-
 SANDBOXES = ("", "bubblewrap", "process")
 
 
 @register()
 def check_data_folder(**_: Any) -> list[CheckMessage]:
+    # Imported late: every process of the lab registers these checks, and few run them.
+    from lab.services import doctor
+
     finding = doctor.check_data_folder()
     if finding.state == "ok":
         return []

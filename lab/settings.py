@@ -77,7 +77,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
-    "django_filters",
     "django_htmx",
     "template_partials",
     "lab.apps.LabConfig",
@@ -128,7 +127,6 @@ TEMPLATES = [
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [_ASSETS / "static"]
-STATIC_ROOT = LAB_DATA_DIR / "static"
 # Serve from the source folders: nothing to collect before the first page.
 WHITENOISE_USE_FINDERS = True
 
@@ -159,3 +157,14 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
+
+# Short lines: `manage.py up` shows those of all its processes in one terminal.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "short": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%H:%M:%S"}
+    },
+    "handlers": {"terminal": {"class": "logging.StreamHandler", "formatter": "short"}},
+    "root": {"handlers": ["terminal"], "level": "WARNING"},
+}

@@ -56,6 +56,11 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
+    def ask_to_stop(self) -> None:
+        """Tell the process itself; it tells what it started."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
     def group_is_there(self) -> bool:
         if self._process is None:
             return False
@@ -95,13 +100,14 @@ class Supervisor:
     def stop(self, *, grace_seconds: float) -> None:
         """Ask every process to stop, kill what is left after the grace; returns when nothing is left."""
         for child in self._children:
-            child.signal_group(signal.SIGTERM)
-        until = time.monotonic() + grace_seconds
-        while time.monotonic() < until and any(child.group_is_there() for child in self._children):
-            time.sleep(0.02)
+            child.ask_to_stop()
+        self._wait_until_gone(grace_seconds)
         for child in self._children:
             child.signal_group(signal.SIGKILL)
-        until = time.monotonic() + grace_seconds
+        self._wait_until_gone(grace_seconds)
+
+    def _wait_until_gone(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.group_is_there() for child in self._children):
             time.sleep(0.02)
 

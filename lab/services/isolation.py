@@ -9,7 +9,6 @@ from typing import NamedTuple
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from lab.engine import registry
 from lab.engine.errors import LabError
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.models import Consent, Role
@@ -68,8 +67,9 @@ def sandbox_kind(*, lab_commands_only: bool) -> str:
     )
 
 
+@functools.cache
 def provider(kind: str) -> SandboxProvider:
-    """The provider of this kind, set up as the settings say; each call makes a new one.
+    """The provider of this kind, set up as the settings say. One a process: it remembers what works here.
 
     Raises:
         InvalidValueError: a kind nobody knows, or a uid that may not be used.
@@ -82,6 +82,8 @@ def provider(kind: str) -> SandboxProvider:
         from lab.engine.sandboxes.process import ProcessProvider
 
         return ProcessProvider(uid=settings.LAB_SANDBOX_UID)
+    from lab.engine import registry
+
     return registry.provider(kind)
 
 
@@ -112,4 +114,5 @@ def _missing() -> str:
 
 @functools.lru_cache(maxsize=4)
 def _try(kind: str, period: int) -> str:
-    return provider(kind).available() or ""
+    # A new provider each time: what was missing may have been installed meanwhile.
+    return provider.__wrapped__(kind).available() or ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import structlog
+import logging
+
 from django.conf import settings
 from django.db import transaction
 
 CLAIM_TASK = "lab.worker.claim_and_run"
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def ring_workers(*, runs: int = 1) -> None:
@@ -26,4 +27,4 @@ def _send(count: int) -> None:
             app.send_task(CLAIM_TASK, queue=RUNS_QUEUE, ignore_result=True, retry=False)
     except (OSError, app.connection_for_write().connection_errors) as error:
         # The runs are in the database: the tick rings again as soon as the queue can be reached.
-        _log.warning("the queue cannot be reached; the tick tries again", error=str(error))
+        _log.warning("the queue cannot be reached (%s); the tick tries again", error)

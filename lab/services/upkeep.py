@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
 from django.conf import settings
 
 from lab.models import Draft, Run
@@ -17,7 +17,7 @@ REAP_SECONDS = 10.0
 FIRST_RING_SECONDS = 2.0
 LONGEST_RING_SECONDS = 30.0
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Upkeep:
@@ -39,7 +39,7 @@ class Upkeep:
         queue.expire_leases_of(is_dead=self._is_dead)
         settled = queue.settle_abandoned()
         for run_id in settled:
-            _log.warning("a run was taken back from a worker that is gone", run=run_id)
+            _log.warning("run %s was taken back from a worker that is gone", run_id)
         if settled or time.monotonic() >= self._next_reap:
             self._next_reap = time.monotonic() + REAP_SECONDS
             reap_sandboxes()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from decimal import Decimal
 from pathlib import Path
 
-import structlog
 from django.conf import settings
+from django.db import connections
 from django.db.models import Sum
 
 from lab.engine.errors import ExitReason, LabError, LeaseLostError
 from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.limits import Limits
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.stop import StopSignal
@@ -23,7 +25,7 @@ from lab.services.queue import Claim
 from lab.worker.lease import LeaseKeeper
 from lab.worker.sink import DatabaseSink
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Execution:
@@ -49,12 +51,12 @@ class Execution:
                 result = self._attempt()
                 self._sink.flush()
         except LeaseLostError as lost:
-            _log.info("the attempt was given up", run=claim.run.pk, attempt=claim.attempt.n, why=str(lost))
+            _log.info("run %s: attempt %s was given up (%s)", claim.run.pk, claim.attempt.n, lost)
             self._release_if_handed_over()
             return
         except Exception:
             # The event log could not be written to its end. The lease ends, and the tick settles the run.
-            _log.exception("the attempt broke off", run=claim.run.pk, attempt=claim.attempt.n)
+            _log.exception("run %s: attempt %s broke off", claim.run.pk, claim.attempt.n)
             queue.release(claim=claim)
             return
         queue.settle(
@@ -91,6 +93,16 @@ class Execution:
             )
         )
         return AttemptResult(exit_reason=reason, verdict=None, retryable=False, error=str(error), steps=0)
+
+
+def warm_up() -> None:
+    """Load and find out now what the first attempt would have to."""
+    sandbox = isolation.isolation()
+    if not sandbox.reason:
+        isolation.provider(sandbox.kind).available()
+    for name in preset_names():
+        load_preset(name)
+    connections.close_all()
 
 
 def attempt_spec(claim: Claim) -> AttemptSpec:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
-import structlog
 from django.conf import settings
 from django.db import DatabaseError, connections
 
@@ -20,7 +20,7 @@ from lab.worker.sink import DatabaseSink
 # Asked for by a person who waits: a cancel is heard within half a second.
 LOOK_SECONDS = 0.5
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
@@ -63,7 +63,7 @@ class LeaseKeeper:
             renewal = queue.renew(claim=self._claim) if due else queue.look(claim=self._claim)
         except DatabaseError as error:
             connections.close_all()
-            _log.warning("the lease cannot be renewed yet", run=self._claim.run.pk, error=str(error))
+            _log.warning("run %s: its lease cannot be renewed yet (%s)", self._claim.run.pk, error)
             if time.monotonic() - self._renewed > self._lease_seconds:
                 self.give_up("the lease ran out while the database could not be reached")
             return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
 
-import structlog
 from django.db import DatabaseError, connections
 
 from lab.engine.errors import InfrastructureError, LeaseLostError
@@ -21,7 +21,7 @@ DRAFT_SECONDS = 0.15
 MAX_WAITING = 1000
 RETRY_SECONDS = 60.0
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class DatabaseSink:
                 connections.close_all()
                 if time.monotonic() + wait > until:
                     raise InfrastructureError(f"events cannot be stored: {error}") from error
-                _log.warning("events wait: they cannot be stored yet", run=self._run_id, error=str(error))
+                _log.warning("run %s: its events cannot be stored yet (%s)", self._run_id, error)
                 time.sleep(wait)
                 wait = min(wait * 2, 5.0)
             if self._already_there(batch[-1].seq):
@@ -212,4 +212,4 @@ class DatabaseSink:
             raise
         except DatabaseError as error:
             # A draft is a convenience: the whole text follows as an event.
-            _log.warning("a draft was not stored", run=self._run_id, error=str(error))
+            _log.warning("run %s: a draft was not stored (%s)", self._run_id, error)

@@ -2,62 +2,91 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-import signal
+import select
 import socket
 import threading
-from types import FrameType
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from celery import signals  # type: ignore[import-untyped] # has no types
 from django.db import close_old_connections, connections
 
-from lab.celery import app
+from lab.celery import RUNS_QUEUE, app
 from lab.services import heartbeats, queue
-from lab.worker.execution import Execution
 from lab.worker.processes import die_with_parent, process_identity
+
+if TYPE_CHECKING:
+    from lab.worker.execution import Execution
 
 BEAT_SECONDS = 2.0
 
-_log = structlog.get_logger(__name__)
-_stopping = threading.Event()
-_current: Execution | None = None
+_log = logging.getLogger(__name__)
+# The worker's main process keeps the writing end open for as long as it wants runs to go on. Its pool
+# children hear the end of file when it stops, and when it is killed.
+_hear, _speak = os.pipe()
 
 
 @app.task(name="lab.worker.claim_and_run", ignore_result=True)  # type: ignore[untyped-decorator]
 def claim_and_run() -> None:
     """Claim the next run that may start and run one attempt of it."""
-    global _current
     close_old_connections()
-    if _stopping.is_set():
+    if _worker_stops(within=0.0):
         return
     claim = queue.claim_next(worker=process_identity())
     if claim is None:
         return
-    _current = Execution(claim)
+    from lab.worker.execution import Execution
+
+    execution = Execution(claim)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_hand_over_when_the_worker_stops, args=(execution, ended), daemon=True)
+    watcher.start()
     try:
-        _current.run()
+        execution.run()
     finally:
-        _current = None
+        ended.set()
+        watcher.join()
+
+
+def _hand_over_when_the_worker_stops(execution: Execution, ended: threading.Event) -> None:
+    while not ended.is_set():
+        if _worker_stops(within=0.2):
+            execution.hand_over()
+            return
+
+
+def _worker_stops(*, within: float) -> bool:
+    """Whether the main process has stopped or died; waits up to `within` seconds for it."""
+    readable, _, _ = select.select([_hear], [], [], within)
+    return bool(readable)
+
+
+@signals.worker_init.connect  # type: ignore[untyped-decorator]
+def _worker_starts(sender: Any, **_: Any) -> None:
+    """Load the engine before pool children are forked: they share it, and the first run starts at once."""
+    if RUNS_QUEUE in sender.app.amqp.queues.consume_from:
+        from lab.worker.execution import warm_up
+
+        warm_up()
 
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
 def _child_starts(**_: Any) -> None:
-    """A pool child: it dies with the worker, and hands its run over when it is told to stop."""
+    """A pool child: it dies with the worker, and hears when the worker stops."""
     die_with_parent()
+    os.close(_speak)
     # The parent's connection must not be shared across the fork.
     connections.close_all()
-    signal.signal(signal.SIGTERM, _stop)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    _stopping.set()
-    execution = _current
-    if execution is None:
-        raise SystemExit(0)
-    # On a thread of its own: the interrupted one may hold the very locks that stopping needs.
-    threading.Thread(target=execution.hand_over, name="hand-over", daemon=True).start()
+@signals.worker_shutting_down.connect  # type: ignore[untyped-decorator]
+def _worker_stops_now(**_: Any) -> None:
+    """Hand over what is being run, instead of waiting for its end."""
+    with contextlib.suppress(OSError):
+        os.close(_speak)
 
 
 @signals.worker_ready.connect  # type: ignore[untyped-decorator]
@@ -73,6 +102,5 @@ def _beat(name: str) -> None:
         try:
             heartbeats.beat(name=name)
         except OSError as error:
-            _log.warning("the heartbeat cannot be written", error=str(error))
-        if _stopping.wait(BEAT_SECONDS):
-            return
+            _log.warning("the heartbeat cannot be written (%s)", error)
+        time.sleep(BEAT_SECONDS)

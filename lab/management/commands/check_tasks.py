@@ -26,23 +26,23 @@ class Command(BaseCommand):
         try:
             task_set = _task_set(options["set"])
             kind = isolation.sandbox_kind(lab_commands_only=tasks.is_practice(task_set))
-            findings = [
-                {"task": task.slug, "valid": result.valid, "problems": list(result.problems)}
-                for task in task_set.tasks.all()
-                for result in [tasks.check_task(task=task, provider=isolation.provider(kind))]
-            ]
+            place = isolation.provider(kind)
+            findings = [tasks.check_task(task=task, provider=place) for task in task_set.tasks.all()]
         except LabError as error:
             raise CommandError(str(error)) from error
         if options["json"]:
-            self.stdout.write(
-                json.dumps({"set": str(task_set), "sandbox": kind, "tasks": findings}, indent=2)
-            )
+            facts = [
+                {"task": finding.task_id, "valid": finding.valid, "problems": list(finding.problems)}
+                for finding in findings
+            ]
+            found = {"set": str(task_set), "sandbox": kind, "tasks": facts}
+            self.stdout.write(json.dumps(found, indent=2))
         else:
             for finding in findings:
-                self.stdout.write(f"{'valid  ' if finding['valid'] else 'INVALID'}  {finding['task']}")
-                for problem in finding["problems"]:
+                self.stdout.write(f"{'valid  ' if finding.valid else 'INVALID'}  {finding.task_id}")
+                for problem in finding.problems:
                     self.stdout.write(f"         {problem}")
-        if not all(finding["valid"] for finding in findings):
+        if not all(finding.valid for finding in findings):
             sys.exit(1)
 
 

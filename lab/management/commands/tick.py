@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from typing import Any
 
-import structlog
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, connections
 
@@ -14,7 +14,7 @@ from lab.services.upkeep import Upkeep
 from lab.worker.processes import is_dead
 
 SECONDS = 1.0
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -37,5 +37,5 @@ class Command(BaseCommand):
                 upkeep.tick()
             except (DatabaseError, OSError) as error:
                 connections.close_all()
-                _log.warning("the tick will look again", error=str(error))
+                _log.warning("the tick looks again in a second (%s)", error)
             stopped.wait(SECONDS)

@@ -14,12 +14,15 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, connection, connections
+from django.db.migrations.executor import MigrationExecutor
 
 from lab import checks
 from lab.engine.errors import LabError
 from lab.management.supervision import Child, Supervisor
-from lab.services import doctor, endpoints, harnesses, people, tasks, upkeep
+
+# Services are imported where they are needed: the children load theirs meanwhile, and a second start is
+# to take less than five seconds.
 
 GRACE_SECONDS = 2.0
 WEB_SECONDS = 60.0
@@ -64,6 +67,8 @@ class Command(BaseCommand):
         finally:
             self._say("Stopping …")
             supervisor.stop(grace_seconds=GRACE_SECONDS)
+            from lab.services import upkeep
+
             upkeep.reap_sandboxes(all_of_them=True)
             self._say("Stopped. Runs that were going on are taken up again at the next start.")
 
@@ -79,18 +84,24 @@ class Command(BaseCommand):
         for message in (*checks.check_data_folder(), *checks.check_numbers(), *checks.check_sandbox()):
             if message.is_serious():
                 raise CommandError(f"{message.msg}; {message.hint}")
+        from lab.services import doctor
+
         port = doctor.check_port()
         if port.state == "problem":
             raise CommandError(f"{port.message}; {port.remedy}")
 
     def _prepare(self) -> None:
         try:
-            call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+            executor = MigrationExecutor(connection)
+            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
         except DatabaseError as error:
             raise CommandError(f"database: {error}; look at LAB_DATA_DIR or DATABASE_URL") from error
 
     def _fill(self) -> None:
         """What comes with the lab, while the other processes are still loading."""
+        from lab.services import endpoints, harnesses, tasks
+
         try:
             harnesses.sync_presets()
             endpoints.sync_scripted()
@@ -110,6 +121,8 @@ class Command(BaseCommand):
                 return
             time.sleep(0.05)
         if not self._stopped:
+            from lab.services import people
+
             link = people.make_login_link(base_url=base_url, replace=True)
             self._say(f"The lab is up. This link signs you in, once:\n\n  {link}\n\nCtrl-C stops everything.")
             connections.close_all()
