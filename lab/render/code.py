@@ -40,7 +40,8 @@ def _suffix(path: str) -> str:
 
 
 def _class_of(token: _TokenType) -> str:
-    return next((name for kind, name in _KINDS if token in kind), "")
+    # A token type is a tuple of names that contains its subtypes.
+    return next((name for kind, name in _KINDS if kind.__contains__(token)), "")
 
 
 def code(text: str, path: str) -> SafeString:

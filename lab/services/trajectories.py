@@ -5,6 +5,7 @@ Nothing here reads a whole run. Long texts come as excerpts; fragments are rende
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -74,6 +75,7 @@ class _Row(NamedTuple):
     seq: int
     attempt: int
     step: int | None
+    at: dt.datetime
 
 
 def window(
@@ -107,7 +109,7 @@ def window(
 
 
 def _rows(run_id: int, **bounds: int) -> Any:
-    return Event.objects.filter(run_id=run_id, **bounds).values_list("seq", "attempt", "step")
+    return Event.objects.filter(run_id=run_id, **bounds).values_list("seq", "attempt", "step", "at")
 
 
 def _key(row: _Row) -> tuple[int, int] | None:
@@ -155,32 +157,30 @@ def _cut(rows: list[_Row], steps: int, *, full: bool) -> list[_Row]:
 
 
 def _fragments(run_id: int, rows: Sequence[_Row]) -> list[Fragment]:
-    groups: list[list[int]] = []
-    steps: dict[tuple[int, int], list[int]] = {}
+    groups: list[list[_Row]] = []
+    steps: dict[tuple[int, int], list[_Row]] = {}
     for row in rows:
         key = _key(row)
         if key is not None and key in steps:
-            steps[key].append(row.seq)
+            steps[key].append(row)
             continue
-        groups.append([row.seq])
+        groups.append([row])
         if key is not None:
             steps[key] = groups[-1]
-    known = [_cache.get((run_id, seqs[0], seqs[-1])) for seqs in groups]
-    missing = [seqs for seqs, found in zip(groups, known, strict=True) if found is None]
-    events = _events_in(run_id, missing)
+    known = [_cache.get(_cache_key(run_id, group)) for group in groups]
+    events = _events_in(run_id, [group for group, found in zip(groups, known, strict=True) if found is None])
     return [
-        found or rendered(run_id, [events[seq] for seq in seqs])
-        for seqs, found in zip(groups, known, strict=True)
+        found or rendered(run_id, [events[row.seq] for row in group])
+        for group, found in zip(groups, known, strict=True)
     ]
 
 
-def _events_in(run_id: int, groups: list[list[int]]) -> dict[int, LogEvent]:
+def _events_in(run_id: int, groups: list[list[_Row]]) -> dict[int, LogEvent]:
     if not groups:
         return {}
-    stored = Event.objects.filter(
-        run_id=run_id, seq__gte=groups[0][0], seq__lte=max(seqs[-1] for seqs in groups)
-    )
-    wanted = {seq for seqs in groups for seq in seqs}
+    last = max(group[-1].seq for group in groups)
+    stored = Event.objects.filter(run_id=run_id, seq__gte=groups[0][0].seq, seq__lte=last)
+    wanted = {row.seq for group in groups for row in group}
     return {row.seq: log_event(row) for row in stored.order_by("seq") if row.seq in wanted}
 
 
@@ -233,24 +233,32 @@ class LogReader:
         return [log_event(row) for row in rows]
 
 
+# The time tells a run from one of another database that had its number.
+_CacheKey = tuple[int, int, int, dt.datetime]
+
+
+def _cache_key(run_id: int, events: Sequence[_Row] | Sequence[LogEvent]) -> _CacheKey:
+    return (run_id, events[0].seq, events[-1].seq, events[-1].at)
+
+
 class _Cache:
-    """Rendered fragments by (run, first, last number), the least used dropped. Used by several threads."""
+    """Rendered fragments by run, numbers and time, the least used dropped. Used by several threads."""
 
     def __init__(self, characters: int) -> None:
         self._limit = characters
         self._held = 0
         # Guards the two fields below: page threads and the watcher's thread render and look up.
         self._lock = threading.Lock()
-        self._items: OrderedDict[tuple[int, int, int], Fragment] = OrderedDict()
+        self._items: OrderedDict[_CacheKey, Fragment] = OrderedDict()
 
-    def get(self, key: tuple[int, int, int]) -> Fragment | None:
+    def get(self, key: _CacheKey) -> Fragment | None:
         with self._lock:
             found = self._items.get(key)
             if found is not None:
                 self._items.move_to_end(key)
             return found
 
-    def put(self, key: tuple[int, int, int], item: Fragment) -> None:
+    def put(self, key: _CacheKey, item: Fragment) -> None:
         with self._lock:
             old = self._items.pop(key, None)
             self._held += len(item.html) - (len(old.html) if old else 0)
@@ -258,19 +266,13 @@ class _Cache:
             while self._held > self._limit and self._items:
                 self._held -= len(self._items.popitem(last=False)[1].html)
 
-    def clear(self) -> None:
-        with self._lock:
-            self._items.clear()
-            self._held = 0
-
 
 _cache = _Cache(_CACHE_CHARACTERS)
-forget_rendered = _cache.clear
 
 
 def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
     """The fragment of one group of events, made once a process."""
-    key = (run_id, events[0].seq, events[-1].seq)
+    key = _cache_key(run_id, events)
     found = _cache.get(key)
     if found is None or len(found.seqs) != len(events):
         found = fragment(run_id, list(events))

@@ -1,0 +1,184 @@
+"""Sockets of live pages: who may watch, what was missed, what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+
+from lab.live import messages
+from lab.live.hub import Message, Topic, Viewer
+from lab.live.run_feed import current_draft, rendered_parts
+from lab.live.tail import watcher
+from lab.models import Experiment, Run
+from lab.services import access
+from lab.services.trajectories import Batch, LogReader
+
+ALIVE_SECONDS = 2.0
+_REPLAYED_AT_ONCE = 100
+
+
+class LiveConsumer(AsyncWebsocketConsumer, ABC):
+    """What the sockets of runs and of lists share: access, the queue, the task that sends."""
+
+    topic: Topic
+    viewer: Viewer
+    sender: asyncio.Task[None] | None = None
+
+    @property
+    def _scope(self) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", self.scope)
+
+    async def connect(self) -> None:
+        if not same_origin(self._scope) or not await self._may_watch():
+            await self.close()
+            return
+        self.viewer = Viewer(asyncio.get_running_loop())
+        await self.accept()
+        self.sender = asyncio.create_task(self._send_everything())
+
+    async def disconnect(self, code: int) -> None:
+        if self.sender is not None:
+            watcher.hub.leave(self.topic, self.viewer)
+            self.sender.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.sender
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Pages have nothing to say here."""
+
+    @database_sync_to_async
+    def _may_watch(self) -> bool:
+        return access.role_of(self._scope["user"]) is not None and self._find()
+
+    @abstractmethod
+    def _find(self) -> bool:
+        """Set the topic; False when there is no such thing."""
+
+    async def _send_everything(self) -> None:
+        try:
+            await self._begin()
+            while True:
+                try:
+                    async with asyncio.timeout(ALIVE_SECONDS):
+                        message = await self.viewer.next()
+                except TimeoutError:
+                    await self.send(text_data=messages.alive())
+                    continue
+                if message is None:
+                    await self._catch_up()
+                else:
+                    await self._pass_on(message)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:
+            # The page reconnects and says what it has; better than a socket that is silent for ever.
+            await self.close(code=1011)
+            raise
+
+    async def _begin(self) -> None:
+        watcher.hub.join(self.topic, self.viewer, position=0)
+
+    async def _catch_up(self) -> None:
+        """The queue was dropped."""
+
+    async def _pass_on(self, message: Message) -> None:
+        await self.send(text_data=message.text)
+
+
+class RunConsumer(LiveConsumer):
+    """One run: replays what comes after `?after=`, then follows.
+
+    It joins first and reads the log then, so that nothing falls between the two.
+    """
+
+    sent: int = 0
+
+    def _find(self) -> bool:
+        self.topic = Topic("run", int(self._scope["url_route"]["kwargs"]["run_id"]))
+        self.sent = _after(self._scope)
+        return Run.objects.filter(pk=self.topic.key).exists()
+
+    async def _begin(self) -> None:
+        watcher.hub.join(self.topic, self.viewer, position=await self._last_seq())
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Send what the log holds after the last number sent, at the pace of this browser."""
+        reader = LogReader(run_id=self.topic.key, after=self.sent)
+        while batch := await self._read(reader):
+            await self._send_batch(batch)
+        for message in await self._now():
+            await self.send(text_data=message.text)
+        await self.send(text_data=messages.caught_up(self.sent))
+
+    async def _pass_on(self, message: Message) -> None:
+        if message.after != message.seq and message.seq <= self.sent:
+            return
+        if message.after > self.sent:
+            await self._catch_up()
+            return
+        await self.send(text_data=message.text)
+        self.sent = max(self.sent, message.seq)
+
+    async def _send_batch(self, batch: Batch) -> None:
+        message = messages.steps(batch)
+        await self.send(text_data=message.text)
+        self.sent = batch.last
+
+    @database_sync_to_async
+    def _last_seq(self) -> int:
+        return Run.objects.filter(pk=self.topic.key).values_list("last_seq", flat=True).get()
+
+    @database_sync_to_async
+    def _read(self, reader: LogReader) -> Batch | None:
+        return reader.read(limit=_REPLAYED_AT_ONCE)
+
+    @database_sync_to_async
+    def _now(self) -> list[Message]:
+        """Everything beside the steps as it is now."""
+        run_id = self.topic.key
+        status = Run.objects.filter(pk=run_id).values_list("status", flat=True).get()
+        found = [messages.parts(list(rendered_parts(run_id).values()), seq=self.sent, status=status)]
+        draft = current_draft(run_id, seq=self.sent)
+        return [*found, draft] if draft else found
+
+
+class ExperimentConsumer(LiveConsumer):
+    """The rows of one experiment."""
+
+    def _find(self) -> bool:
+        self.topic = Topic("experiment", int(self._scope["url_route"]["kwargs"]["experiment_id"]))
+        return Experiment.objects.filter(pk=self.topic.key).exists()
+
+
+class HomeConsumer(LiveConsumer):
+    """The rows of what runs now and of what ends while one watches."""
+
+    def _find(self) -> bool:
+        self.topic = Topic("home", 0)
+        return True
+
+
+def _after(scope: Mapping[str, Any]) -> int:
+    text = parse_qs(scope.get("query_string", b"").decode("ascii", "replace")).get("after", ["0"])[0]
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def same_origin(scope: Mapping[str, Any]) -> bool:
+    """Whether the page that asks was served by this very host and port, or by a trusted origin.
+
+    Cookies do not know ports: without this, a page of another program on this machine could watch.
+    """
+    headers = dict(scope.get("headers", []))
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin in settings.CSRF_TRUSTED_ORIGINS:
+        return True
+    return bool(origin) and urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")

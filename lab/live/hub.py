@@ -1,0 +1,124 @@
+"""Who watches what in this process: topics, viewers, and a bounded queue for each viewer.
+
+The watcher's thread publishes; each viewer's own task sends. Nobody waits for a slow browser: when its queue
+is full it is emptied, and its task catches up from the log when the browser reads again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+QUEUE_BYTES = 1_000_000
+
+
+class Topic(NamedTuple):
+    """What can be watched: one run's steps, or a list of runs. `key` is 0 for the home page."""
+
+    kind: str
+    key: int
+
+
+class Message(NamedTuple):
+    """One text for the page. It covers the log after number `after` up to `seq`; equal when it holds no event."""
+
+    after: int
+    seq: int
+    text: str
+
+
+class Viewer:
+    """One socket's queue. `put` comes from the watcher's thread, `next` from the socket's own task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # Guards the fields below: two threads use them.
+        self._lock = threading.Lock()
+        self._messages: deque[Message] = deque()
+        self._bytes = 0
+        self._lagging = False
+        self._ready = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        """Add a message, or drop everything when this viewer does not keep up."""
+        with self._lock:
+            if self._lagging:
+                return
+            self._messages.append(message)
+            self._bytes += len(message.text)
+            if self._bytes > QUEUE_BYTES:
+                self._messages.clear()
+                self._bytes = 0
+                self._lagging = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:
+            # The loop has closed: the process is going down and nobody reads any more.
+            return
+
+    @property
+    def held_bytes(self) -> int:
+        return self._bytes
+
+    async def next(self) -> Message | None:
+        """The next message; None says that some were dropped, once, and that the log has to be read."""
+        while True:
+            with self._lock:
+                if self._lagging:
+                    self._lagging = False
+                    return None
+                if self._messages:
+                    message = self._messages.popleft()
+                    self._bytes -= len(message.text)
+                    return message
+                self._ready.clear()
+            await self._ready.wait()
+
+
+class Hub:
+    """The topics of this process and their viewers."""
+
+    def __init__(self, *, on_first: Callable[[], None]) -> None:
+        # Guards the two tables: sockets come and go on the loop, the watcher reads on its thread.
+        self._lock = threading.Lock()
+        self._viewers: dict[Topic, set[Viewer]] = {}
+        self._positions: dict[Topic, int] = {}
+        self._on_first = on_first
+
+    def join(self, topic: Topic, viewer: Viewer, *, position: int) -> None:
+        """From now on `viewer` gets what is new. `position` is where a topic nobody watched yet begins."""
+        with self._lock:
+            self._viewers.setdefault(topic, set()).add(viewer)
+            self._positions.setdefault(topic, position)
+        self._on_first()
+
+    def leave(self, topic: Topic, viewer: Viewer) -> None:
+        with self._lock:
+            viewers = self._viewers.get(topic, set())
+            viewers.discard(viewer)
+            if not viewers:
+                self._viewers.pop(topic, None)
+                self._positions.pop(topic, None)
+
+    def topics(self) -> dict[Topic, int]:
+        """What is watched, with the position it began at."""
+        with self._lock:
+            return dict(self._positions)
+
+    def viewers(self, topic: Topic) -> int:
+        with self._lock:
+            return len(self._viewers.get(topic, ()))
+
+    def publish(self, topic: Topic, messages: Iterable[Message]) -> None:
+        """Give each message to each viewer of the topic."""
+        with self._lock:
+            viewers = list(self._viewers.get(topic, ()))
+        for message in messages:
+            for viewer in viewers:
+                viewer.put(message)

@@ -1,0 +1,62 @@
+"""What is new in a list of runs: the rows that changed, a few times a second."""
+
+from __future__ import annotations
+
+import time
+
+from django.db.models import Q, QuerySet
+from django.template.loader import render_to_string
+
+from lab.live import messages
+from lab.live.hub import Message, Topic
+from lab.models import Run
+
+ROWS_SECONDS = 0.25
+_ROWS_AT_ONCE = 50
+
+RowState = tuple[int, int, str, bool]
+
+
+class ListFeed:
+    """Turns changes of a list of runs into messages. Lives on the watcher's thread.
+
+    The list of the home page is what is not ended; a run that leaves it is sent once more, as ended.
+    """
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._seen: dict[int, RowState] = {}
+        self._at = 0.0
+        self.waits = True
+
+    def changed(self) -> list[Message]:
+        """Rows that differ from what was sent before; everything at the first look."""
+        now = time.monotonic()
+        if now - self._at < ROWS_SECONDS:
+            self.waits = True
+            return []
+        self._at = now
+        states = self._states()
+        changed = [pk for pk, state in states.items() if self._seen.get(pk) != state]
+        self.waits = len(changed) > _ROWS_AT_ONCE
+        shown = changed[:_ROWS_AT_ONCE]
+        self._seen.update((pk, states[pk]) for pk in shown)
+        if self._topic.kind == "home":
+            self._seen = {
+                pk: state for pk, state in self._seen.items() if pk in states and state[2] != "ended"
+            }
+        rows = Run.objects.filter(pk__in=shown).for_rows().order_by("position", "id")
+        return (
+            [messages.rows([render_to_string("runs/_row.html", {"run": run}) for run in rows])]
+            if shown
+            else []
+        )
+
+    def _states(self) -> dict[int, RowState]:
+        rows = self._runs().values_list("pk", "last_seq", "status", "cancel_asked")
+        return {row[0]: row for row in rows}
+
+    def _runs(self) -> QuerySet[Run]:
+        if self._topic.kind == "experiment":
+            return Run.objects.filter(experiment_id=self._topic.key)
+        return Run.objects.filter(~Q(status=Run.Status.ENDED) | Q(pk__in=list(self._seen)))

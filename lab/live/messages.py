@@ -1,0 +1,55 @@
+"""What goes over a socket: JSON with fragments of the page, each with an id of its own.
+
+`seq` and `after` say which numbers of the log a message covers, `steps` holds step fragments, `map` their links
+in the minimap, `parts` replace elements by id, `rows` are rows of a list, `draft` is text still streaming.
+`now` is the server's clock in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+from lab.live.hub import Message
+from lab.services.trajectories import Batch
+
+
+def _text(fields: Mapping[str, object]) -> str:
+    return json.dumps({**fields, "now": int(time.time() * 1000)}, ensure_ascii=True, separators=(",", ":"))
+
+
+def steps(batch: Batch) -> Message:
+    """New and changed fragments."""
+    fields = {
+        "after": batch.after,
+        "seq": batch.last,
+        "steps": "".join(fragment.html for fragment in batch.fragments),
+        "map": "".join(fragment.map_html for fragment in batch.fragments),
+    }
+    return Message(batch.after, batch.last, _text(fields))
+
+
+def parts(changed: Sequence[str], *, seq: int, status: str) -> Message:
+    """Elements to put in the place of those with the same id."""
+    return Message(seq, seq, _text({"parts": "".join(changed), "status": status}))
+
+
+def draft(html: str, *, seq: int, step: int, version: int) -> Message:
+    """The streaming text of the open step."""
+    return Message(seq, seq, _text({"draft": html, "step": step, "version": version, "of": seq}))
+
+
+def rows(html: Sequence[str], *, seq: int = 0) -> Message:
+    """Rows of a list of runs."""
+    return Message(seq, seq, _text({"rows": "".join(html)}))
+
+
+def alive() -> str:
+    """Says that the socket works, however quiet the run is."""
+    return _text({})
+
+
+def caught_up(seq: int) -> str:
+    """Everything up to `seq` has been sent."""
+    return _text({"live": seq})

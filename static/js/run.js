@@ -1,0 +1,422 @@
+// The page of one run: takes what is new, follows the end, moves between steps, loads what lies further off.
+
+import { onKey } from "./keys.js";
+import { LiveSocket, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks } from "./live.js";
+
+const MOST_STEPS = 400; // more than this many items in the page and the far end is let go
+const NEAR_END = 120;
+
+const run = document.getElementById("run");
+const steps = document.getElementById("steps");
+const map = document.getElementById("minimap");
+const newSteps = document.getElementById("new-steps");
+const base = `/runs/${run.dataset.run}`;
+let lastSeq = Number(run.dataset.lastSeq);
+let following = run.dataset.follow === "on";
+let unseen = 0;
+let ended = document.getElementById("part-badge").dataset.ended === "yes";
+
+const firstSeqOf = (item) => Number(item.id.slice("event-".length));
+const items = () => [...steps.querySelectorAll(":scope > li[data-seqs]")];
+const atLogEnd = () => !document.getElementById("more-after");
+
+// ---- what is new -------------------------------------------------------------------------------------------
+
+function take(message) {
+  if (message.after > lastSeq) return false;
+  if (message.steps !== undefined) {
+    const before = lastSeq;
+    takeSteps(message.steps);
+    takeMap(message.map);
+    lastSeq = Math.max(lastSeq, message.seq);
+    if (lastSeq > before) document.getElementById("no-steps").hidden = true;
+  }
+  if (message.parts) for (const part of elementsOf(message.parts)) takePart(part);
+  if (message.draft !== undefined) takeDraft(message);
+  if (message.status) ended = message.status === "ended";
+  if (ended && message.live !== undefined) { socket?.stop(); finish(); }
+  else if (ended && message.status) setTimeout(() => { if (ended) { socket?.stop(); finish(); } }, 3000);
+  if (following) toEnd();
+  return true;
+}
+
+function finish() {
+  stopClocks();
+  document.querySelector("[data-cancel]")?.closest("form").remove();
+  document.querySelector("[data-follow-button]")?.remove();
+  following = false;
+  newSteps.hidden = true;
+  say("complete");
+}
+
+function takeSteps(html) {
+  for (const fresh of elementsOf(html)) {
+    const old = document.getElementById(fresh.id);
+    if (old) {
+      if (Number(old.dataset.lastSeq) >= Number(fresh.dataset.lastSeq)) continue;
+      const oldFold = old.querySelector(":scope > article > details");
+      const freshFold = fresh.querySelector(":scope > article > details");
+      const item = replaceKeeping(old, fresh);
+      // An open step stays open while it is the newest one, whatever has become of it.
+      if (oldFold && freshFold && !oldFold.dataset.touched) freshFold.open = oldFold.open || freshFold.open;
+      if (item === steps.lastElementChild) count();
+    } else if (atLogEnd() || firstSeqOf(fresh) < lastShown()) {
+      insert(fresh);
+    } else {
+      unseen += 1;
+    }
+  }
+  showNew();
+}
+
+function lastShown() {
+  const all = items();
+  return all.length ? firstSeqOf(all[all.length - 1]) : 0;
+}
+
+function insert(fresh) {
+  const next = items().reverse().find((item) => firstSeqOf(item) < firstSeqOf(fresh));
+  if (fresh.matches(".step") && next) foldPrevious();
+  if (next) next.after(fresh);
+  else if (document.getElementById("more-before")) document.getElementById("more-before").after(fresh);
+  else steps.prepend(fresh);
+  fresh.classList.add("arrived");
+  window.htmx?.process?.(fresh);
+  if (!following && fresh.matches(".step")) unseen += 1;
+  count();
+  trim("before");
+}
+
+// The step that was the newest folds when the next one comes, unless it is to stay open or the reader is in it.
+function foldPrevious() {
+  if (!following) return;
+  const last = items().reverse().find((item) => item.matches(".step"));
+  const fold = last?.querySelector(":scope > article > details");
+  if (!fold || fold.dataset.touched || "keepOpen" in fold.dataset || last.contains(document.activeElement)) return;
+  fold.open = false;
+}
+
+function count() {
+  const place = document.getElementById("step-count");
+  const all = items().filter((item) => item.matches(".step"));
+  const last = all[all.length - 1];
+  if (last && place && atLogEnd()) place.textContent = last.dataset.step;
+  announce(last);
+}
+
+let announcedAt = 0;
+function announce(step) {
+  if (!step || Date.now() - announcedAt < 5000) return;
+  announcedAt = Date.now();
+  document.getElementById("said").textContent = `${step.querySelector("article").getAttribute("aria-label").slice(0, 80)}: ${step.dataset.state}`;
+}
+
+function takeMap(html) {
+  if (!html) return;
+  if (map.children.length >= 400) { reloadMap(); return; }
+  for (const entry of elementsOf(html)) {
+    const old = document.getElementById(entry.id);
+    if (old) { if (old.innerHTML !== entry.innerHTML || old.className !== entry.className) old.replaceWith(entry); }
+    else map.append(entry);
+  }
+  dense();
+}
+
+function dense() { map.parentElement.classList.toggle("dense", map.children.length > 60); }
+
+let mapAt = 0;
+async function reloadMap() {
+  if (Date.now() - mapAt < 10000) return;
+  mapAt = Date.now();
+  map.innerHTML = await (await fetch(`${base}/map`)).text();
+  dense();
+}
+
+function takePart(fresh) {
+  const old = document.getElementById(fresh.id);
+  if (!old || old.outerHTML === fresh.outerHTML) return;
+  if (fresh.id === "part-results") keepLoaded(old, fresh);
+  replaceKeeping(old, fresh);
+  if (fresh.id === "part-results") loadOpen(fresh);
+}
+
+// What was fetched into the old results goes into the new ones.
+function keepLoaded(old, fresh) {
+  for (const place of fresh.querySelectorAll("[data-lazy]")) {
+    const before = [...old.querySelectorAll("[data-loaded]")].find((one) => one.dataset.loaded === place.dataset.lazy);
+    if (before) place.replaceWith(before);
+  }
+}
+
+function takeDraft(message) {
+  const open = items().reverse().find((item) => item.dataset.state === "answering");
+  const place = open?.querySelector("[data-draft]");
+  if (!place || Number(place.dataset.draft) !== message.step || Number(place.dataset.version ?? 0) > message.version) return;
+  place.dataset.version = message.version;
+  place.replaceChildren(...elementsOf(message.draft));
+}
+
+function say(state, since) {
+  const detail = {
+    live: ` · event ${lastSeq} · nothing missed`,
+    reconnecting: `, last event ${lastSeq}`,
+    complete: ` · event ${lastSeq} · nothing missed`,
+    away: since ? awaySince(since) : "",
+  }[state];
+  showState(state, detail ?? "");
+}
+
+// ---- following the end -------------------------------------------------------------------------------------
+
+function toEnd() { window.scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" }); }
+function nearEnd() { return window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - NEAR_END; }
+
+function follow(on) {
+  following = on && !ended;
+  const button = document.querySelector("[data-follow-button]");
+  button?.setAttribute("aria-pressed", String(following));
+  const words = document.querySelector("[data-follow-words]");
+  if (words) words.textContent = following ? "Following the end" : "Not following";
+  if (following) unseen = 0;
+  showNew();
+}
+
+function showNew() {
+  newSteps.hidden = unseen === 0 || following;
+  newSteps.querySelector("[data-words]").textContent = `${unseen} new step${unseen === 1 ? "" : "s"}`;
+}
+
+async function goToEnd() {
+  if (!atLogEnd()) await show("end");
+  const all = items();
+  all[all.length - 1]?.querySelector("[data-row]")?.focus({ preventScroll: true });
+  if (!ended) follow(true);
+  toEnd();
+}
+
+async function goToStart() {
+  follow(false);
+  if (document.getElementById("more-before")) await show("start");
+  window.scrollTo({ top: 0, behavior: "instant" });
+  items().find((item) => item.matches(".step"))?.querySelector("[data-row]")?.focus({ preventScroll: true });
+}
+
+// Another window of the log in the place of the one shown.
+async function show(where) {
+  const query = where === "end" ? `before=${lastSeq + 1}` : "after=0";
+  const html = await (await fetch(`${base}/steps?${query}`)).text();
+  steps.replaceChildren(...elementsOf(html));
+  window.htmx?.process?.(steps);
+  watchEdges();
+  unseen = 0;
+  showNew();
+}
+
+let lastTop = window.scrollY;
+window.addEventListener("scroll", () => {
+  if (window.scrollY < lastTop - 4 && following && !nearEnd()) follow(false);
+  else if (!following && !ended && atLogEnd() && nearEnd() && window.scrollY > lastTop) follow(true);
+  lastTop = window.scrollY;
+  document.getElementById("run-head").classList.toggle("scrolled", window.scrollY > 40);
+}, { passive: true });
+
+// ---- more as one scrolls -----------------------------------------------------------------------------------
+
+const edges = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) loadMore(entry.target);
+}, { rootMargin: "600px 0px" });
+
+function watchEdges() {
+  edges.disconnect();
+  for (const edge of steps.querySelectorAll("[data-more]")) edges.observe(edge);
+}
+
+async function loadMore(edge) {
+  if (edge.dataset.loading) return;
+  edge.dataset.loading = "yes";
+  edges.unobserve(edge);
+  const answer = await fetch(edge.querySelector("a").dataset.url);
+  if (!answer.ok || !edge.isConnected) { delete edge.dataset.loading; return; }
+  const fresh = elementsOf(await answer.text()).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
+  const above = edge.dataset.more === "before";
+  const height = document.documentElement.scrollHeight;
+  const top = window.scrollY;
+  edge.replaceWith(...fresh);
+  for (const item of fresh) window.htmx?.process?.(item);
+  // What is put in above must not move what is being read.
+  if (above) window.scrollTo({ top: top + document.documentElement.scrollHeight - height, behavior: "instant" });
+  trim(above ? "after" : "before");
+  watchEdges();
+}
+
+// A page of a long run stays small: what is far off on the other side becomes a link again.
+function trim(side) {
+  const all = items();
+  const much = all.length - MOST_STEPS;
+  if (much <= 0 || (side === "after" && following)) return;
+  const gone = side === "before" ? all.slice(0, much) : all.slice(-much);
+  const height = document.documentElement.scrollHeight;
+  const top = window.scrollY;
+  const seqs = gone.flatMap((item) => item.dataset.seqs.split(",").map(Number));
+  document.getElementById(`more-${side}`)?.remove();
+  const seq = side === "before" ? Math.max(...seqs) + 1 : Math.min(...seqs) - 1;
+  const edge = elementsOf(`<li class="more-steps" id="more-${side}" data-more="${side}" data-seq="${seq}"><a href="?at=${seq}" data-url="${base}/steps?${side}=${seq}">${side === "before" ? "Earlier" : "Later"} steps</a></li>`)[0];
+  if (side === "before") gone[gone.length - 1].after(edge); else gone[0].before(edge);
+  for (const item of gone) item.remove();
+  if (side === "before" && !following) window.scrollTo({ top: top + document.documentElement.scrollHeight - height, behavior: "instant" });
+  watchEdges();
+}
+
+// ---- what is fetched when it is opened ---------------------------------------------------------------------
+
+async function load(place) {
+  const url = place.dataset.lazy;
+  if (!url || place.dataset.loaded) return;
+  place.dataset.loaded = url;
+  const answer = await fetch(url);
+  if (answer.ok) place.innerHTML = await answer.text();
+  else { delete place.dataset.loaded; place.textContent = "This could not be loaded. Fold and open it again."; }
+}
+function loadOpen(root) {
+  for (const fold of root.querySelectorAll("details.lazy[open]")) for (const place of fold.querySelectorAll(":scope > [data-lazy]")) load(place);
+}
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches?.("details.lazy[open]")) for (const place of event.target.querySelectorAll(":scope > [data-lazy]")) load(place);
+}, true);
+
+// ---- cancelling --------------------------------------------------------------------------------------------
+
+const dialog = document.getElementById("cancel-dialog");
+const form = document.getElementById("cancel-form");
+function askToCancel() {
+  if (!dialog || !form?.isConnected || form.dataset.sent) return false;
+  dialog.showModal();
+  return true;
+}
+form?.addEventListener("submit", (event) => { event.preventDefault(); askToCancel(); });
+dialog?.querySelector("[data-close]").addEventListener("click", () => dialog.close());
+dialog?.querySelector("[data-confirm]").addEventListener("click", async () => {
+  const started = Date.now();
+  const label = form.querySelector("[data-label]");
+  const error = dialog.querySelector("[data-error]");
+  let answer = null;
+  try {
+    answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { "X-Requested-With": "fetch" } });
+  } catch { /* said below */ }
+  if (!answer?.ok) {
+    error.textContent = answer ? "You may not cancel this run: it needs the role operator." : "The server does not answer. Try again.";
+    error.hidden = false;
+    return;
+  }
+  dialog.close();
+  form.dataset.sent = "yes";
+  const button = form.querySelector("button");
+  button.style.minWidth = `${button.offsetWidth}px`;
+  button.disabled = true;
+  const timer = setInterval(() => {
+    if (!form.isConnected) clearInterval(timer);
+    label.textContent = `Cancelling, ${((Date.now() - started) / 1000).toFixed(1)} s`;
+  }, 100);
+});
+
+// ---- keys --------------------------------------------------------------------------------------------------
+
+function current() {
+  const focused = document.activeElement?.closest?.("#steps > li");
+  return focused ?? items().reverse().find((item) => item.matches(".step")) ?? null;
+}
+function fold(item, open) {
+  const details = item?.querySelector(":scope > article > details, :scope > details");
+  if (!details) return;
+  details.open = open ?? !details.open;
+  details.dataset.touched = "yes";
+}
+function openAll() {
+  const all = items().map((item) => item.querySelector(":scope > article > details")).filter(Boolean);
+  const open = !all.every((details) => details.open);
+  for (const details of all) { details.open = open; details.dataset.touched = "yes"; }
+}
+function toMarked(direction) {
+  const all = items();
+  const at = all.indexOf(current());
+  const rest = direction > 0 ? all.slice(at + 1) : all.slice(0, Math.max(at, 0)).reverse();
+  const next = rest.find((item) => item.dataset.marks);
+  if (!next) return false;
+  follow(false);
+  (next.querySelector("[data-row]") ?? next.querySelector("summary") ?? next).focus();
+  next.scrollIntoView({ block: "nearest" });
+  return true;
+}
+function openSection(id) {
+  const section = document.getElementById(id);
+  if (!section) return false;
+  follow(false);
+  section.open = true;
+  section.dataset.touched = "yes";
+  section.querySelector("summary").focus();
+  section.scrollIntoView({ block: "start" });
+  return true;
+}
+async function copyLink() {
+  const item = current();
+  if (!item) return;
+  const link = `${location.origin}${base}/?at=${firstSeqOf(item)}`;
+  const said = document.getElementById("said");
+  try { await navigator.clipboard.writeText(link); said.textContent = "Link copied"; } catch { history.replaceState(null, "", link); said.textContent = "The link is in the address bar"; }
+}
+
+onKey("o", () => fold(current()));
+onKey("O", openAll);
+onKey("e", goToEnd);
+onKey("b", goToStart);
+onKey("f", () => { follow(!following); if (following) goToEnd(); });
+onKey("x", () => askToCancel());
+onKey("d", () => openSection("patch"));
+onKey("t", () => openSection("tests"));
+onKey("y", copyLink);
+onKey("]", () => toMarked(1));
+onKey("[", () => toMarked(-1));
+onKey("w", () => { document.body.classList.toggle("wrap"); });
+document.addEventListener("keydown", (event) => { if (event.key === "k" && following && document.activeElement?.closest?.("#steps")) follow(false); });
+newSteps.addEventListener("click", goToEnd);
+document.querySelector("[data-follow-button]")?.addEventListener("click", () => { follow(!following); if (following) goToEnd(); });
+document.querySelector("[data-open-all]").addEventListener("click", openAll);
+map.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  const target = link && document.getElementById(link.dataset.target);
+  if (!target) return; // the link loads the window around it
+  event.preventDefault();
+  follow(false);
+  fold(target, true);
+  target.querySelector("[data-row]")?.focus({ preventScroll: true });
+  target.scrollIntoView({ block: "start" });
+});
+// Where one stands is shown in the minimap.
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) document.getElementById(`map-${entry.target.id}`)?.classList.toggle("in-view", entry.isIntersecting);
+});
+new MutationObserver(() => { for (const item of items()) if (!item.dataset.observed) { item.dataset.observed = "yes"; seen.observe(item); } }).observe(steps, { childList: true });
+for (const item of items()) { item.dataset.observed = "yes"; seen.observe(item); }
+
+// ---- start -------------------------------------------------------------------------------------------------
+
+noteServerTime(Number(run.dataset.now));
+if (map.dataset.lazyMap) reloadMap();
+dense();
+watchEdges();
+loadOpen(document);
+if (window.matchMedia("(max-width: 1199px)").matches) {
+  for (const part of document.querySelectorAll("details.side-part")) part.open = false;
+}
+const openAtStart = run.dataset.at ? items().find((item) => item.dataset.seqs.split(",").includes(run.dataset.at)) : null;
+if (openAtStart) { fold(openAtStart, true); openAtStart.querySelector("[data-row]")?.focus({ preventScroll: true }); openAtStart.scrollIntoView({ block: "start" }); }
+let socket = null;
+if (ended) {
+  say("complete");
+} else {
+  const newest = items().reverse().find((item) => item.matches(".step"))?.querySelector(":scope > article > details");
+  if (newest && following) newest.open = true;
+  startClocks();
+  socket = new LiveSocket({ url: () => `${run.dataset.live}?after=${lastSeq}`, take, say });
+  if (following) toEnd();
+}
