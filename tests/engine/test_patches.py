@@ -52,6 +52,7 @@ class TestCapturing:
     ) -> None:
         assert capture_patch(sandbox, base, task=task) == CapturedPatch("", [], 0, [])
 
+    @pytest.mark.parametrize("provider", ["process"], indirect=True)
     @pytest.mark.parametrize(
         "how",
         [
@@ -61,7 +62,7 @@ class TestCapturing:
             "git checkout -q -b other && git commit -qam work",
             "git commit -qam work && git reset -q --soft HEAD~1",
             "git update-index --assume-unchanged core.py",
-            "git config core.worktree /nowhere; git config core.fsmonitor false; git config diff.noprefix true",
+            "git config core.worktree /nowhere; git config diff.noprefix true",
             "echo 'core.py -diff' > .git/info/attributes; echo '*' > .git/info/exclude",
             "git config filter.x.clean 'tr a-z A-Z'; echo '*.py filter=x' > .git/info/attributes",
             "printf '#!/bin/sh\\nexit 1\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
@@ -148,8 +149,10 @@ class TestCapturing:
 class TestApplying:
     CHANGES = (
         "echo more >> core.py; rm README.md",
-        "printf 'caf\\xe9\\n' > latin; printf 'a\\0b' > zeros; echo é > utf8; head -c 300 /dev/urandom > random",
-        "printf 'line\\r\\nother\\r\\n' > windows.txt; printf end > end; : > empty; printf 'a\\rb\\x0c\\n' > odd",
+        "printf 'caf\\xe9\\n' > latin; printf 'a\\0b' > zeros; echo é > utf8",
+        "head -c 300 /dev/urandom > random",
+        "printf 'line\\r\\nother\\r\\n' > windows.txt; printf end > end; : > empty",
+        "printf 'a\\rb\\x0c\\n' > odd",
         "chmod +x core.py; ln -s core.py 'a link'; mkdir d; echo x > 'd/ü \"q\"\t\\'; ln -sf core.py tool.sh",
         "head -c 9000 /dev/zero | tr '\\0' x > late; printf '\\0\\n' >> late; printf '\\xff\\n' >> core.py",
         "rm core.py; mkdir core.py; echo x > core.py/inside",

@@ -208,7 +208,8 @@ class _Grading:
         return sandbox.exec(
             test_command(self.task.verification),
             timeout=self.task.environment.verifier_timeout_sec,
-            environment={"PYTEST_ADDOPTS": f"{own} {shlex.join(options)}".strip()},
+            # Unbuffered, so that a run that is killed leaves what it had said.
+            environment={"PYTEST_ADDOPTS": f"{own} {shlex.join(options)}".strip(), "PYTHONUNBUFFERED": "1"},
             output_limit=LOG_LIMIT_BYTES,
             stop=self.stop,
         )
