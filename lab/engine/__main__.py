@@ -35,11 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         spec = _spec(arguments)
+        sink = _sink(arguments.out)
     except InvalidValueError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
-    if arguments.out.exists():
-        sys.stderr.write(f"--out: {str(arguments.out)!r} is there already; name a new file or remove it\n")
         return 2
     stop = StopSignal()
 
@@ -49,7 +47,6 @@ def main(argv: list[str] | None = None) -> int:
         stop.set(ExitReason.CANCELLED)
 
     signal.signal(signal.SIGINT, cancel)
-    sink = JSONLSink(arguments.out)
     result = run_attempt(spec, sink, stop, on_phase=lambda phase: _say(f"{phase} …"))
     sink.append(RunEnded(exit_reason=result.exit_reason, verdict=result.verdict))
     sink.close()
@@ -99,6 +96,17 @@ def _spec(arguments: argparse.Namespace) -> AttemptSpec:
         api_key=_key(arguments.key_variable),
         key_variable=arguments.key_variable,
     )
+
+
+def _sink(out: Path) -> JSONLSink:
+    if out.exists():
+        raise InvalidValueError("--out", str(out), "is there already; name a new file or remove it")
+    try:
+        return JSONLSink(out)
+    except OSError as error:
+        raise InvalidValueError(
+            "--out", str(out), f"cannot be written ({error.strerror}); name a file in a folder that can"
+        ) from error
 
 
 def _task(name: str) -> TaskSpec:

@@ -39,6 +39,7 @@ from lab.engine.events import (
     SandboxStarted,
     WorkspaceChanged,
 )
+from lab.engine.facts import harness_facts, model_facts, task_facts
 from lab.engine.harnesses.base import Ending, HarnessConfig, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
@@ -240,9 +241,9 @@ class _Attempt:
             broken = error
         self.emit(
             AttemptStarted(
-                task=_task_facts(spec.task) | dict(spec.facts.get("task", {})),
-                harness=_harness_facts(spec.harness) | dict(spec.facts.get("harness", {})),
-                model=_model_facts(spec.model) | dict(spec.facts.get("model", {})),
+                task=task_facts(spec.task) | dict(spec.facts.get("task", {})),
+                harness=harness_facts(spec.harness) | dict(spec.facts.get("harness", {})),
+                model=model_facts(spec.model) | dict(spec.facts.get("model", {})),
                 limits=spec.limits.model_dump(mode="json") | {"digest": spec.limits.digest},
                 seed=spec.seed,
                 messages=messages,
@@ -367,9 +368,12 @@ class _Attempt:
 
     def _broken(self, broken: InfrastructureError) -> None:
         """The ending for something that broke: never the model's fault."""
-        native = "tool_error" if isinstance(broken, SandboxLostError) and self.steps else ""
-        self.ending = Ending(broken.exit_reason, native or broken.exit_reason.value)
-        if isinstance(broken, SandboxLostError):
+        lost = isinstance(broken, SandboxLostError)
+        # Leaf calls a sandbox that is lost under a tool a tool error.
+        in_a_tool = lost and self.steps > 0 and self.ending.reason is ExitReason.UNKNOWN
+        native = "tool_error" if in_a_tool else broken.exit_reason.value
+        self.ending = Ending(broken.exit_reason, native)
+        if lost:
             self.emit(SandboxLost(message=self.redactor.text(str(broken))))
 
     def _stop_sandbox(self) -> None:
@@ -427,32 +431,3 @@ def _sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
         path_prefix=[str(environment.bin)],
         limits=replace(spec.sandbox_limits, network=wanted.network),
     )
-
-
-def _task_facts(task: TaskSpec) -> JSONObject:
-    """What may be known of a task while an agent works on it: no hidden test, no gold patch."""
-    return {
-        "id": task.id,
-        "title": task.title,
-        "digest": task.digest,
-        "repository_digest": task.repository_digest,
-        "difficulty": task.difficulty,
-        "trait": task.trait,
-        "environment": task.environment.model_dump(mode="json"),
-        "verification": {
-            "rule": task.verification.rule,
-            "runner": task.verification.runner,
-            "fail_to_pass": len(task.verification.fail_to_pass),
-            "pass_to_pass": len(task.verification.pass_to_pass),
-        },
-    }
-
-
-def _harness_facts(harness: HarnessConfig) -> JSONObject:
-    return {"name": harness.name, "digest": harness.digest, "config": harness.model_dump(mode="json")}
-
-
-def _model_facts(model: ModelConfig) -> JSONObject:
-    """The model's configuration; of headers only the names, since they may carry a key."""
-    facts = model.model_dump(mode="json", exclude={"headers"})
-    return {**facts, "headers": sorted(model.headers)}

@@ -42,7 +42,9 @@ def now() -> dt.datetime:
 class ListSink:
     """Keeps records in memory: for tests and for reading a run back."""
 
-    def __init__(self, *, attempt: int = 1, first_seq: int = 1, clock: Callable[[], dt.datetime] = now) -> None:
+    def __init__(
+        self, *, attempt: int = 1, first_seq: int = 1, clock: Callable[[], dt.datetime] = now
+    ) -> None:
         self.records: list[Record] = []
         self.blobs: dict[str, bytes] = {}
         self.drafts: list[str] = []

@@ -102,4 +102,9 @@ def protocol_notes(reply: Reply) -> list[str]:
             notes.append("the server said tool_calls and sent none: a call was dropped")
     elif reply.finish_reason == "stop":
         notes.append("the reply holds tool calls under finish reason stop; they were executed")
+    if reply.finish_reason not in _ORDINARY and not reply.cut_by_length:
+        notes.append(f"the server gave the finish reason {reply.finish_reason or 'none at all'}")
     return notes
+
+
+_ORDINARY = frozenset({"stop", "tool_calls"})

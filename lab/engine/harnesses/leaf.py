@@ -197,7 +197,7 @@ class _Loop:
             return Ending(ExitReason.MAX_CONTEXT_LEN, detail=str(overflow))
         if reply.cut_by_length or not reply.tool_calls:
             reason = self._cut_reason(reply) if reply.cut_by_length else ExitReason.AGENT
-            return Ending(reason, final_message=reply.content)
+            return Ending(reason, final_message=reply.content or reply.refusal)
         understood = 0
         for call in self._calls(reply):
             self._check_stop()

@@ -84,3 +84,9 @@ def test_a_dropped_call_and_a_wrong_finish_reason_are_pointed_out() -> None:
     assert "sent none" in protocol_notes(Reply(content="x", finish_reason="tool_calls"))[0]
     call = ToolCall(id="1", name="Bash", arguments="{}")
     assert "finish reason stop" in protocol_notes(Reply(tool_calls=(call,), finish_reason="stop"))[0]
+
+
+def test_an_unusual_finish_reason_is_pointed_out() -> None:
+    assert "content_filter" in protocol_notes(Reply(content="x", finish_reason="content_filter"))[0]
+    assert "none at all" in protocol_notes(Reply(content="x"))[0]
+    assert protocol_notes(Reply(content="x", finish_reason="length")) == []
