@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from lab.engine import registry
 from lab.engine.events import AttemptStarted, Event, Record
-from lab.engine.harnesses.base import Ending, HarnessConfig, Session
+from lab.engine.harnesses.base import Ending, Family, HarnessConfig, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.spending import Spending
 from lab.engine.limits import Limits
-from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.sinks import ListSink
@@ -90,6 +90,9 @@ class Driven:
     def records(self) -> list[Record]:
         return self.sink.records
 
+    def after_tool(self, *, step: int, index: int, call_id: str) -> None:
+        self.changed.append((step, index))
+
     def events(self, kind: type[E]) -> list[E]:
         return [event for event in self.sink.events if isinstance(event, kind)]
 
@@ -106,6 +109,24 @@ class Driven:
         return self.server.calls[number].body
 
 
+class _Log:
+    """Appends events and follows them, as the runner does."""
+
+    def __init__(self, spent_usd_before: Decimal, on_event: Callable[[Event], None] | None) -> None:
+        self.sink = ListSink()
+        self.conversation = Conversation()
+        self.spending = Spending(spent_usd_before)
+        self.on_event = on_event
+
+    def emit(self, event: Event) -> Record:
+        record = self.sink.append(event)
+        self.conversation.apply(record.event)
+        self.spending.apply(record.event)
+        if self.on_event is not None:
+            self.on_event(event)
+        return record
+
+
 def drive(
     server: FakeOpenAI,
     sandbox: Sandbox,
@@ -117,53 +138,29 @@ def drive(
     before_step: Callable[[], None] | None = None,
     spent_usd_before: Decimal = Decimal(0),
     retry_seconds: float = 20.0,
-    redact: Callable[[str], str] = str,
     on_event: Callable[[Event], None] | None = None,
 ) -> Driven:
     """Run the family of `config` on the task "Fix the bug." until it ends."""
     limits = limits if limits is not None else config.limits
+    stop = stop if stop is not None else StopSignal()
     family = registry.family(config.family)
-    settings: JSONObject = {
+    settings = {
         "name": "fake",
         "model_id": "fake",
         "base_url": server.base_url,
-        "price": Price(basis="unknown"),
+        "price": {"basis": "unknown"},
     }
-    configured = ModelConfig(**{**settings, **(model or {})})
-    sink, conversation, spending = ListSink(), Conversation(), Spending(spent_usd_before)
-    signal = stop if stop is not None else StopSignal()
-    driven = Driven(None, sink, server)
-
-    def emit(event: Event) -> Record:
-        record = sink.append(event)
-        conversation.apply(record.event)
-        spending.apply(record.event)
-        if on_event is not None:
-            on_event(event)
-        return record
-
-    def after_tool(*, step: int, index: int, call_id: str) -> None:
-        driven.changed.append((step, index))
-
-    emit(
-        AttemptStarted(
-            task={},
-            harness={},
-            model={},
-            limits={},
-            seed=1,
-            messages=family.opening(config, "Fix the bug."),
-            parameters=family.parameters(config, configured, limits),
-            lab_version="0",
-        )
-    )
-    clock = WallClock(limits.max_total_time_sec, signal)
+    configured = ModelConfig.model_validate({**settings, **(model or {})})
+    log = _Log(spent_usd_before, on_event)
+    driven = Driven(None, log.sink, server)
+    log.emit(_started(family, config, configured, limits))
+    clock = WallClock(limits.max_total_time_sec, stop)
     with ModelClient(
         configured,
         api_key="",
-        emit=emit,
-        draft=sink.draft,
-        stop=signal,
+        emit=log.emit,
+        draft=log.sink.draft,
+        stop=stop,
         retry_seconds=retry_seconds,
         first_wait=0.05,
     ) as client:
@@ -173,19 +170,36 @@ def drive(
             client=client,
             sandbox=sandbox,
             limits=limits,
-            emit=emit,
-            stop=signal,
+            emit=log.emit,
+            stop=stop,
             clock=clock,
-            conversation=conversation,
-            redact=redact,
+            conversation=log.conversation,
+            redact=str,
             before_step=before_step or (lambda: None),
-            after_tool=after_tool,
-            spending=spending,
+            after_tool=driven.after_tool,
+            spending=log.spending,
         )
-        try:
-            driven.ending = family.drive(session)
-        except Exception as error:
-            driven.raised = error
-        finally:
-            clock.close()
+        _finish(driven, family, session)
     return driven
+
+
+def _started(family: Family, config: HarnessConfig, model: ModelConfig, limits: Limits) -> AttemptStarted:
+    return AttemptStarted(
+        task={},
+        harness={},
+        model={},
+        limits={},
+        seed=1,
+        messages=family.opening(config, "Fix the bug."),
+        parameters=family.parameters(config, model, limits),
+        lab_version="0",
+    )
+
+
+def _finish(driven: Driven, family: Family, session: Session) -> None:
+    try:
+        driven.ending = family.drive(session)
+    except Exception as error:
+        driven.raised = error
+    finally:
+        session.clock.close()
