@@ -175,19 +175,15 @@ def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> 
     sent = dict(headers)
     if api_key and not any(name.lower() == "authorization" for name in sent):
         sent["Authorization"] = f"Bearer {api_key}"
-    backend = AbortableBackend()
+    backend = AbortableBackend(max_bytes=_MAX_LIST_BYTES)
     transport = AbortableTransport(url, backend)
     try:
         with (
             httpx2.Client(transport=transport, timeout=timeout, follow_redirects=True) as client,
             client.stream("GET", f"{url}/models", headers=sent) as response,
         ):
-            data = bytearray()
-            for piece in response.iter_bytes():
-                data += piece
-                if len(data) > _MAX_LIST_BYTES:
-                    break
-            return response.status_code, bytes(data).decode("utf-8", "replace")
+            data = b"".join(response.iter_bytes())
+            return response.status_code, data.decode("utf-8", "replace")
     except httpx2.TimeoutException:
         raise InvalidValueError(
             "base_url", url, f"did not answer within {timeout:g} s; check that the server runs"

@@ -31,6 +31,8 @@ from lab.engine.stop import StopSignal
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 
 _AFTER_THE_END_SECONDS = 0.2
+# What may come on the wire beside the body: headers and the marks between chunks.
+_HEADERS_BYTES = 1024 * 1024
 
 
 class ChatConnection:
@@ -42,7 +44,7 @@ class ChatConnection:
     def __init__(self, model: ModelConfig, *, api_key: str, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
         self.model = model
         self._max_reply_bytes = max_reply_bytes
-        self._backend = AbortableBackend()
+        self._backend = AbortableBackend(max_bytes=max_reply_bytes + _HEADERS_BYTES)
         # One spelling, or the SDK would send its own header beside the model's.
         headers = {
             "Authorization" if name.lower() == "authorization" else name: value
@@ -148,15 +150,16 @@ class ChatConnection:
 
         A server that keeps the connection open after the end mark is left alone soon.
         """
+        done = False
         try:
             for data in response.iter_bytes():
-                if reading.is_done:
+                if done:
                     return
-                reading.take(data)
-                if reading.is_done:
+                done = reading.take(data)
+                if done:
                     self._backend.hurry(_AFTER_THE_END_SECONDS)
         except httpx2.HTTPError:
-            if not reading.is_done:
+            if not done:
                 raise
 
 

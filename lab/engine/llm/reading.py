@@ -34,7 +34,7 @@ class Reading:
 
     def __init__(self, *, step: int, draft: ShowDraft, max_bytes: int, wall_seconds: float | None) -> None:
         self.builder = ReplyBuilder()
-        self.is_done = False
+        self._is_done = False
         self._step = step
         self._draft = draft
         self._max_bytes = max_bytes
@@ -57,8 +57,8 @@ class Reading:
     def wall_time_is_over(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
 
-    def take(self, data: bytes) -> None:
-        """Take bytes as they arrive; `is_done` is set once the answer has said that it is complete."""
+    def take(self, data: bytes) -> bool:
+        """Take bytes as they arrive; True once the answer has said that it is complete."""
         self._bytes += len(data)
         if len(self._head) < RAW_CHARACTERS:
             self._head += data[:RAW_CHARACTERS]
@@ -75,12 +75,13 @@ class Reading:
             self._kind = _kind_of(bytes(self._head))
         if self._kind != "events":
             self._whole.append(data)
-            return
+            return False
         for payload in self._lines.feed(data):
             if self._take_payload(payload):
-                self.is_done = True
+                self._is_done = True
                 break
         self._show()
+        return self._is_done
 
     def _take_payload(self, payload: bytes) -> bool:
         if payload.startswith(DONE):
@@ -126,7 +127,7 @@ class Reading:
             CallFailure: the answer is empty, no stream, no JSON, an error, or ends in the middle.
         """
         if self._kind == "events":
-            for payload in [] if self.is_done else self._lines.finish():
+            for payload in [] if self._is_done else self._lines.finish():
                 self._take_payload(payload)
         elif self._kind == "json":
             self._take_json()

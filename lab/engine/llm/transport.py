@@ -29,10 +29,13 @@ Resolved = tuple[socket.AddressFamily, socket.SocketKind, int, str, Address]
 class AbortableBackend(NetworkBackend):
     """Opens sockets and can break the newest one off, while it connects, shakes hands, writes or reads.
 
-    One request at a time: the socket of an earlier connection is forgotten when a new one is opened.
+    One request at a time: the socket of an earlier connection is forgotten when a new one is opened. A
+    request that is answered with more than `max_bytes` fails, whatever its status.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._received = 0
         self._plain = SyncBackend()
         # Guards _socket and _aborted: abort() comes from the thread that sets the stop signal.
         self._lock = threading.Lock()
@@ -45,6 +48,12 @@ class AbortableBackend(NetworkBackend):
         with self._lock:
             self._aborted.clear()
         self.patience = None
+        self._received = 0
+
+    def count(self, received: int) -> None:
+        self._received += received
+        if self._received > self._max_bytes:
+            raise httpcore2.ReadError(f"the answer is longer than {self._max_bytes:,} bytes")
 
     def hurry(self, seconds: float) -> None:
         """From now on no read waits longer than this."""
@@ -158,11 +167,13 @@ class _Stream(NetworkStream):
             timeout = patience if timeout is None else min(timeout, patience)
         try:
             self._opened.settimeout(timeout)
-            return self._opened.recv(max_bytes)
+            data = self._opened.recv(max_bytes)
         except TimeoutError as failed:
             raise httpcore2.ReadTimeout(str(failed)) from failed
         except OSError as failed:
             raise httpcore2.ReadError(str(failed)) from failed
+        self._backend.count(len(data))
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         try:

@@ -89,6 +89,9 @@ class TestRefusals:
         assert error.field == "base_url"
         assert "did not answer within 0.4 s" in error.reason
 
+    def test_a_list_that_never_ends_is_broken_off(self) -> None:
+        assert refused(Answer(pieces=[b"[1, " * 20_000], endless=True)).field == "base_url"
+
     def test_a_closed_port_cannot_be_reached(self) -> None:
         with FakeOpenAI() as server:
             url = server.base_url

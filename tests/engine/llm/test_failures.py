@@ -80,6 +80,10 @@ class TestBrokenAnswers:
     def test_an_endless_answer_without_a_line_end_is_broken_off_too(self) -> None:
         assert failure(Answer(pieces=[b"x" * 5000], endless=True), max_bytes=300_000).error == "bad_stream"
 
+    def test_an_endless_error_page_is_broken_off_too(self) -> None:
+        endless = Answer(pieces=[b"x" * 50_000], status=500, endless=True)
+        assert failure(endless, max_bytes=300_000).retryable
+
 
 class TestServerErrors:
     @pytest.mark.parametrize(
