@@ -23,7 +23,7 @@ class Topic(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One text for the page. It covers the log after number `after` up to `seq`; equal when it holds no event."""
+    """One text for the page. It covers the log after `after` up to `seq`; both are equal without an event."""
 
     after: int
     seq: int

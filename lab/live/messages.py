@@ -1,7 +1,8 @@
 """What goes over a socket: JSON with fragments of the page, each with an id of its own.
 
-`seq` and `after` say which numbers of the log a message covers, `steps` holds step fragments, `map` their links
-in the minimap, `parts` replace elements by id, `rows` are rows of a list, `draft` is text still streaming.
+`seq` and `after` say which numbers of the log a message covers, `steps` holds step fragments, `map` their
+links in the minimap, `parts` replace elements by id, `rows` are rows of a list, `draft` is text that still
+streams.
 `now` is the server's clock in milliseconds.
 """
 

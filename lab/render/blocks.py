@@ -39,7 +39,11 @@ def extent(text: Excerpt) -> str:
 def more_link(run: int, seq: int, part: str, words: str) -> str:
     """A link that puts the whole in the place of the block it stands in; works as a link without script."""
     url = body_url(run, seq, part)
-    return f'<a class="more" href="{url}" hx-get="{url}" hx-target="closest .output" hx-swap="outerHTML">{words}</a>'
+    return f'<a class="more" {_fetched_into(".output", url)}>{words}</a>'
+
+
+def _fetched_into(closest: str, url: str) -> str:
+    return f'href="{url}" hx-get="{url}" hx-target="closest {closest}" hx-swap="outerHTML"'
 
 
 def output_block(
@@ -93,7 +97,8 @@ def whole_words(text: str, *, reasoning: bool) -> SafeString:
 
 def _block(title: str, icon_name: str, facts: str, body: str, foot: str) -> str:
     return (
-        f'<section class="output"><header>{icon(icon_name)}<b>{title}</b><span class="end">{facts}</span></header>'
+        f'<section class="output"><header>{icon(icon_name)}<b>{title}</b>'
+        f'<span class="end">{facts}</span></header>'
         f'<pre tabindex="0" dir="auto">{body}</pre>{foot}</section>'
     )
 
@@ -102,8 +107,9 @@ def binary_block(title: str, total: int | None, *, run: int, seq: int, part: str
     """What stands for bytes that are no text."""
     url = raw_url(run, seq, part)
     return (
-        f'<section class="output"><header>{icon("prompt")}<b>{title}</b><span class="end">not text, {size(total)}</span>'
-        f'</header><p class="foot"><a href="{url}" download>raw bytes</a></p></section>'
+        f'<section class="output"><header>{icon("prompt")}<b>{title}</b>'
+        f'<span class="end">not text, {size(total)}</span></header>'
+        f'<p class="foot"><a href="{url}" download>raw bytes</a></p></section>'
     )
 
 
@@ -138,10 +144,7 @@ def _two_lines(text: Excerpt, run: int, seq: int, part: str) -> str:
     else:
         label = f"{(text.characters or len(whole)) - at:,} more characters"
         url = body_url(run, seq, part)
-        fetch = (
-            f' <a class="more" href="{url}" hx-get="{url}" hx-target="closest .reasoning" hx-swap="outerHTML">'
-            "read all of it</a>"
-        )
+        fetch = f' <a class="more" {_fetched_into(".reasoning", url)}>read all of it</a>'
     return (
         f"<span>{visible_html(whole[:at])}</span><details><summary>{label}</summary>"
         f"<span>{visible_html(rest)}</span>{fetch}</details>"
@@ -157,10 +160,7 @@ def said_block(text: Excerpt, *, run: int, seq: int) -> str:
     if not text.whole or len(text.text) > SHOWN_CHARACTERS:
         url = body_url(run, seq, "content")
         count = text.characters or len(text.text)
-        more = (
-            f' <a class="more" href="{url}" hx-get="{url}" hx-target="closest .said" hx-swap="outerHTML">'
-            f"all {count:,} characters</a>"
-        )
+        more = f' <a class="more" {_fetched_into(".said", url)}>all {count:,} characters</a>'
     return f'<div class="said prose" dir="auto">{visible_html(shown)}{more}</div>'
 
 

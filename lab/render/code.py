@@ -12,7 +12,7 @@ from pygments.util import ClassNotFound
 
 from lab.render.text import safe, visible_html
 
-# A node for each word made 1,000 small steps cost ten seconds in a browser: few kinds, and none in long texts.
+# A node for each word made 1,000 small steps cost ten seconds in a browser: few kinds, none in long texts.
 _HIGHLIGHTED_CHARACTERS = 8_000
 _SPANS = 1_000
 _KINDS: tuple[tuple[_TokenType, str], ...] = (
@@ -45,7 +45,7 @@ def _class_of(token: _TokenType) -> str:
 
 
 def code(text: str, path: str) -> SafeString:
-    """`text` as safe HTML, highlighted by the ending of `path`; plain when it is long or the language unknown."""
+    """`text` as safe HTML, highlighted by the ending of `path`; plain when long or of an unknown language."""
     lexer = _lexer(_suffix(path)) if len(text) <= _HIGHLIGHTED_CHARACTERS else None
     if lexer is None:
         return safe(visible_html(text))

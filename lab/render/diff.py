@@ -1,4 +1,4 @@
-"""Unified diffs and replaced texts as HTML: numbers and signs in columns of their own, changed words marked."""
+"""Unified diffs and replaced texts as HTML: numbers and signs in their own columns, changed words marked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 @dataclass(slots=True)
 class DiffLine:
-    """One line: `sign` is "+", "-", " " or "@" for a hunk's head; `number` in the new file, in the old for "-"."""
+    """One line: `sign` is "+", "-", " ", or "@" for a hunk's head; `number` counts in the file it stands in."""
 
     sign: str
     number: int | None
@@ -201,14 +201,15 @@ def _table(lines: list[DiffLine]) -> str:
         number = "" if line.number is None else line.number
         name = _ROW_CLASS[line.sign]
         rows.append(
-            f'<div class="line {name}"><span class="no">{number}</span><span class="sign">{_SIGN[line.sign]}</span>'
+            f'<div class="line {name}"><span class="no">{number}</span>'
+            f'<span class="sign">{_SIGN[line.sign]}</span>'
             f"<span>{text}\n</span></div>"
         )
     return f'<div class="diff-lines mono" tabindex="0" dir="auto">{"".join(rows)}</div>'
 
 
 def _word_marks(lines: list[DiffLine]) -> dict[int, str]:
-    """Markup of the lines whose changed words can be told: each removed line with the added one in its place."""
+    """Markup of lines whose changed words can be told: each removed line with the added one in its place."""
     marked: dict[int, str] = {}
     pairs = 0
     index = 0

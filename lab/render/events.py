@@ -107,7 +107,7 @@ def _map_step(view: StepView) -> MapStep:
 
 
 def draft_html(*, content: str, reasoning: str, calls: str, characters: int) -> SafeString:
-    """Text that is still streaming, its newest 6,000 characters, with a bar at its end and how much has come."""
+    """Text that still streams: its newest 6,000 characters, a bar at the end, how much has come."""
     parts = []
     for name, text in (("reasoning", reasoning), ("said prose", content), ("arguments mono", calls)):
         if not text:
@@ -117,7 +117,8 @@ def draft_html(*, content: str, reasoning: str, calls: str, characters: int) -> 
         cut = f'<span class="quiet">{before:,} characters before this … </span>' if before else ""
         label = "<b>Reasoning</b> " if name == "reasoning" else ""
         parts.append(
-            f'<div class="{name}" dir="auto">{label}{cut}{visible_html(tail)}<span class="caret"></span></div>'
+            f'<div class="{name}" dir="auto">{label}{cut}{visible_html(tail)}'
+            '<span class="caret"></span></div>'
         )
     parts.append(f'<p class="being-written">being written · {characters:,} characters so far</p>')
     return safe("".join(parts))

@@ -17,7 +17,7 @@ StepState = Literal["answering", "waiting", "running", "done", "interrupted", "f
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One event as pages read it. Long texts of the payload are excerpts; nothing here is more than kilobytes."""
+    """One event as pages read it. Long texts of the payload are excerpts: an event is kilobytes at most."""
 
     seq: int
     attempt: int
@@ -65,6 +65,11 @@ class CallView:
     @property
     def icon(self) -> str:
         return icon_of(self.kind, self.tool, self.executor, self.arguments)
+
+    @property
+    def result(self) -> Payload:
+        """What its end says, empty while it runs."""
+        return self.ended.payload if self.ended is not None else {}
 
     @property
     def interrupted(self) -> bool:

@@ -31,13 +31,13 @@ _EDITORS = {"file_editor", "str_replace_editor", "str_replace_based_edit_tool"}
 _SEPARATORS = re.compile(r"&&|\|\||[;|\n]")
 _TEST = re.compile(
     r"(?:^|\s|/)(?:pytest|py\.test|nosetests|tox|nox|ctest|phpunit|rspec|jest|vitest|mocha)(?:\s|$)"
-    r"|-m\s+(?:pytest|unittest)\b|\b(?:npm|yarn|pnpm|go|cargo|make|mvn|gradle|bundle exec rake)\s+(?:run\s+)?test\b"
+    r"|-m\s+(?:pytest|unittest)\b|\b(?:npm|yarn|pnpm|go|cargo|make|mvn|gradle)\s+(?:run\s+)?test\b"
     r"|manage\.py\s+test\b|(?:^|/)runtests\.py\b|(?:^|\s)(?:\./)?run_tests\b"
 )
 _READ_COMMANDS = {
     "cat", "head", "tail", "less", "more", "grep", "egrep", "fgrep", "rg", "find", "ls", "tree", "wc", "awk",
-    "file", "stat", "pwd", "nl", "cut", "sort", "uniq", "which", "type", "du", "diff", "echo", "printf", "sed",
-    "true", "cd", "tr", "xargs", "column", "fd", "ack",
+    "file", "stat", "pwd", "nl", "cut", "sort", "uniq", "which", "type", "du", "diff", "echo", "printf",
+    "sed", "true", "cd", "tr", "xargs", "column", "fd", "ack",
 }  # fmt: skip
 _SEARCH_COMMANDS = {"grep", "egrep", "fgrep", "rg", "find", "fd", "ack"}
 _NEUTRAL = {"cd", "export", "true", "set", "echo", "printf", "pwd"}
@@ -69,7 +69,7 @@ def command_of(arguments: Mapping[str, Any]) -> str:
 
 
 def command_kind(command: str) -> Kind:
-    """The kind of one command line. A test run is one whatever its result; a redirect into a file is an edit."""
+    """The kind of one command line. A test run is one whatever its result; writing a file is an edit."""
     text = command[:_READ_CHARACTERS]
     segments = [segment.split() for segment in _SEPARATORS.split(text.partition("<<")[0]) if segment.strip()]
     if any(_TEST.search(" ".join(words)) for words in segments):

@@ -30,12 +30,14 @@ OUTCOMES: dict[str, tuple[str, str, str]] = {
 def moment_html(run: int, event: LogEvent) -> SafeString:
     """One event outside a step as one list item. A kind this version does not know is named."""
     words, name, icon_name, details = _HANDLERS.get(event.kind, _unknown)(run, event)
-    head = f'{icon(icon_name)}<span>{words}</span><span class="end">event {event.seq} · {moment(event.at)}</span>'
+    number = f'<span class="end">event {event.seq} · {moment(event.at)}</span>'
+    head = f"{icon(icon_name)}<span>{words}</span>{number}"
     body = f"<details><summary>{head}</summary>{details}</details>" if details else f"<div>{head}</div>"
     mark = ' data-marks="failed"' if name == "infrastructure" else ""
     return safe(
-        f'<li class="moment {name}" id="event-{event.seq}" data-seqs="{event.seq}" data-last-seq="{event.seq}" '
-        f'data-attempt="{event.attempt}" data-moment="{visible_html(event.kind)}"{mark}>{body}</li>'
+        f'<li class="moment {name}" id="event-{event.seq}" data-seqs="{event.seq}" '
+        f'data-last-seq="{event.seq}" data-attempt="{event.attempt}" '
+        f'data-moment="{visible_html(event.kind)}"{mark}>{body}</li>'
     )
 
 
@@ -119,7 +121,8 @@ def _control_asked(run: int, event: LogEvent) -> Moment:
 def _limit_changed(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     before, after = (_limit_value(payload.get(name)) for name in ("before", "after"))
-    words = f"<b>{_text(payload.get('person'))}</b> changed {_limit_name(payload.get('limit'))}: {before} → {after}"
+    limit = _limit_name(payload.get("limit"))
+    words = f"<b>{_text(payload.get('person'))}</b> changed {limit}: {before} → {after}"
     return words, "person", "flag", ""
 
 
@@ -181,7 +184,8 @@ def _patch_captured(run: int, event: LogEvent) -> Moment:
         if isinstance(commits, int) and commits
         else ""
     )
-    words = f'<a href="#patch">Patch</a> {counts(added, removed)} in {plural(len(files), "file")}{own}. Exit reason {reason}'
+    where = f"{counts(added, removed)} in {plural(len(files), 'file')}{own}"
+    words = f'<a href="#patch">Patch</a> {where}. Exit reason {reason}'
     return words, "patch", "pencil", ""
 
 
@@ -228,7 +232,8 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
     ]
     error = f" {_text(payload.get('error'), 600)}" if payload.get("error") else ""
     broken = reason in INFRASTRUCTURE_REASONS
-    words = f"Attempt {event.attempt} ended, exit reason <b>{_text(reason)}</b>{said} · {' · '.join(facts)}{error}"
+    why = f"exit reason <b>{_text(reason)}</b>{said}"
+    words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}{error}"
     return words, "infrastructure" if broken else "attempt", "bolt" if broken else "target", ""
 
 

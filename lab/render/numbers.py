@@ -75,7 +75,7 @@ def day_and_time(at: dt.datetime) -> SafeString:
 
 
 def growing(since: dt.datetime, *, allowed: float | None = None, fine: bool = False) -> SafeString:
-    """A clock that the page lets grow; without script it says since when. `fine` counts tenths of a second."""
+    """A clock that the page lets grow; without script it says since when. `fine` shows tenths of a second."""
     extra = f' data-allowed="{allowed:g}"' if allowed is not None else ""
     tenths = " data-fine" if fine else ""
     return safe(

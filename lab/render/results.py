@@ -79,9 +79,8 @@ def exit_code(number: Any) -> str:
 
 
 def _output_words(call: CallView) -> str:
-    assert call.ended is not None
-    stdout = stream_text(call.ended.payload.get("stdout"))
-    stderr = stream_text(call.ended.payload.get("stderr"))
+    stdout = stream_text(call.result.get("stdout"))
+    stderr = stream_text(call.result.get("stderr"))
     if call.kind == "test":
         words = tests_counted(stdout.ending) or tests_counted(stderr.ending)
         if words:

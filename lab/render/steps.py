@@ -29,7 +29,7 @@ _NOT_SHOWN_AS_ARGUMENTS = frozenset({"command", "cmd", "description", "timeout",
 
 
 def step_html(run: int, view: StepView) -> SafeString:
-    """A step as one list item: id, the numbers of its events, a row, and a body. The same for every viewer."""
+    """A step as one list item: id, the numbers of its events, row and body. The same for every viewer."""
     opened = " open" if view.pending or view.kind in {"edit", "final"} else ""
     kept = " data-keep-open" if view.kind in {"edit", "final"} and not view.pending else ""
     mark = _mark(view)
@@ -148,7 +148,7 @@ def _body(run: int, view: StepView) -> str:
         seq = view.reply.seq
         parts.append(reasoning_block(excerpt(view.answer.get("reasoning")), run=run, seq=seq))
         parts.append(_said(run, view, seq))
-        parts.append(_notes(view))
+        parts.append(_notes(view, view.reply))
     elif view.state == "answering":
         parts.append(_answering(view))
     parts += [_call(run, call, alone=len(view.calls) == 1) for call in view.calls]
@@ -190,17 +190,20 @@ def _failure(event: LogEvent) -> str:
     if came:
         shown = first_lines(came, lines=20, characters=2_000)
         details = f"<details><summary>what had arrived</summary><pre>{visible_html(shown)}</pre></details>"
-    return f'<div class="note-row warning">{icon("warning")}<div>{visible_html(head)}{details}</div></div>'
+    return _note(head, more=details)
 
 
 def _rewritten(event: LogEvent) -> str:
     reason = one_line(excerpt(event.payload.get("reason")).text, 200)
-    return f'<div class="note-row">{icon("branch")}<div>The history was rewritten: {visible_html(reason)}</div></div>'
+    return _note(f"The history was rewritten: {reason}", name="", icon_name="branch")
 
 
-def _notes(view: StepView) -> str:
-    assert view.reply is not None
-    notes = [excerpt(note).text for note in view.reply.payload.get("notes") or []]
+def _note(words: str, *, name: str = "warning", icon_name: str = "warning", more: str = "") -> str:
+    return f'<div class="note-row {name}">{icon(icon_name)}<div>{visible_html(words)}{more}</div></div>'
+
+
+def _notes(view: StepView, reply: LogEvent) -> str:
+    notes = [excerpt(note).text for note in reply.payload.get("notes") or []]
     reason = excerpt(view.answer.get("finish_reason")).text
     if reason in {"length", "max_tokens", "max_new_tokens"}:
         left = f"; {plural(len(view.announced_calls), 'call')} not executed" if view.announced_calls else ""
@@ -208,10 +211,7 @@ def _notes(view: StepView) -> str:
     refusal = excerpt(view.answer.get("refusal")).text
     if refusal:
         notes.insert(0, f"The model refused: {refusal}")
-    return "".join(
-        f'<div class="note-row warning">{icon("warning")}<div>{visible_html(one_line(note, 400))}</div></div>'
-        for note in notes
-    )
+    return "".join(_note(one_line(note, 400)) for note in notes)
 
 
 def _call(run: int, call: CallView, *, alone: bool) -> str:
@@ -233,8 +233,9 @@ def _call_head(call: CallView) -> str:
     words = visible_html(one_line(main_argument(call), 160))
     state = call_result(call) if call.ended is not None else ""
     return (
-        f'<header class="call-head">{icon(call.icon)}<b>{visible_html(one_line(call.tool, 60))}</b> <code>{words}</code>'
-        f'<span class="end">{state} event {call.started.seq} · started {moment(call.started.at)}</span></header>'
+        f'<header class="call-head">{icon(call.icon)}<b>{visible_html(one_line(call.tool, 60))}</b> '
+        f'<code>{words}</code><span class="end">{state} event {call.started.seq} · '
+        f"started {moment(call.started.at)}</span></header>"
     )
 
 
@@ -245,18 +246,17 @@ def _pending(call: CallView) -> str:
     allowed = float(timeout) if isinstance(timeout, int | float) else None
     words = f"of {duration(allowed)} allowed" if allowed is not None else "no time limit of its own"
     return (
-        f'<p class="pending-line">{icon("running")}<b>Running</b> {growing(call.started.at, allowed=allowed, fine=True)}'
+        f'<p class="pending-line">{icon("running")}<b>Running</b> '
+        f"{growing(call.started.at, allowed=allowed, fine=True)}"
         f'<span class="allowed">{words} · output comes when the command ends</span></p>'
     )
 
 
 def _interrupted(run: int, call: CallView) -> str:
-    if not call.interrupted:
+    if call.ended is None or not call.interrupted:
         return ""
-    assert call.ended is not None
-    reason = visible_html(one_line(excerpt(call.ended.payload.get("reason")).text, 300))
-    note = f'<div class="note-row warning">{icon("warning")}<div>Interrupted ({reason}); its effect is unknown</div></div>'
-    return note + _streams(run, call, call.ended)
+    reason = one_line(excerpt(call.result.get("reason")).text, 300)
+    return _note(f"Interrupted ({reason}); its effect is unknown") + _streams(run, call, call.ended)
 
 
 def _malformed(run: int, call: CallView) -> str:
@@ -265,7 +265,8 @@ def _malformed(run: int, call: CallView) -> str:
     told = _observation(run, call) if call.ended is not None else ""
     return (
         f'<section class="tool-call"><div class="note-row warning">{icon("warning")}<div>'
-        f"<b>{visible_html(one_line(call.tool, 60))}</b>: not understood, told the model. {reason}</div></div>"
+        f"<b>{visible_html(one_line(call.tool, 60))}</b>: "
+        f"not understood, told the model. {reason}</div></div>"
         + output_block(
             raw, run=run, seq=call.started.seq, part="raw_arguments", title="Raw arguments", icon_name="file"
         )
@@ -318,10 +319,9 @@ def _arguments(call: CallView) -> str:
 
 
 def _finished(run: int, call: CallView) -> str:
-    assert call.ended is not None
-    payload = call.ended.payload
-    if call.interrupted:
+    if call.ended is None or call.interrupted:
         return ""
+    payload = call.result
     if payload.get("stdout") is None and payload.get("stderr") is None:
         return _observation(run, call)
     return _streams(run, call, call.ended)
@@ -355,8 +355,9 @@ def _bytes(total: Any) -> str:
 
 
 def _observation(run: int, call: CallView) -> str:
-    assert call.ended is not None
-    payload = call.ended.payload
+    if call.ended is None:
+        return ""
+    payload = call.result
     observation = excerpt(payload.get("observation"))
     dropped = payload.get("observation_dropped") or 0
     part = "whole" if payload.get("whole") else "observation"

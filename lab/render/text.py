@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
 
-# C0 and C1 controls but tab and newline, bidi and zero-width marks, separators, lone surrogates, tag characters.
+# C0 and C1 controls but tab and newline, bidi and zero-width marks, separators, lone surrogates, tags.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]+"
@@ -37,7 +37,7 @@ def _signs(run: str) -> str:
 
 
 def visible_html(text: str, *, spans: int = _MARKED_SPANS) -> str:
-    """`text` escaped for HTML. The first `spans` runs of unseen characters are elements, later ones plain signs."""
+    """`text` escaped for HTML. The first `spans` runs of unseen characters are elements, later ones signs."""
     if not _UNSEEN.search(text):
         return html.escape(text)
     left = spans

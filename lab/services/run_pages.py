@@ -224,7 +224,7 @@ def _sandbox(attempt: Attempt | None) -> str:
 
 
 def patch_event(run: Run) -> Event | None:
-    """The event that holds the newest attempt's patch. It lies near the log's end, so only that is searched."""
+    """The event that holds the newest attempt's patch. It lies near the log's end: only that is searched."""
     if run.status not in {Run.Status.VERIFYING, Run.Status.ENDED}:
         return None
     near = Event.objects.filter(run=run, kind="patch_captured", seq__gt=run.last_seq - _NEAR_THE_END)

@@ -139,7 +139,7 @@ def _backward(run_id: int, before: int | None, steps: int) -> list[_Row]:
 
 
 def _cut(rows: list[_Row], steps: int, *, full: bool) -> list[_Row]:
-    """The rows of the first `steps` steps. Where the stretch was cut off by its limit, its last step is left out."""
+    """The rows of the first `steps` steps. A stretch cut off by its limit loses its last step."""
     seen: set[tuple[int, int]] = set()
     for index, row in enumerate(rows):
         key = _key(row)

@@ -28,7 +28,7 @@ _PATCH_CHARACTERS = 1_000_000
 
 @require_safe
 def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Opens at the end while the run goes on, at the start when it has ended; `?at=` opens around an event."""
+    """Opens at the end while the run goes on, at the start when it has ended, around `?at=` when asked."""
     run = run_pages.find_run(run_id)
     if run is None:
         raise Http404(f"There is no run {run_id}.")

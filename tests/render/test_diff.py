@@ -1,0 +1,120 @@
+"""Diffs: signs and numbers apart from the text, words marked, everything said in words."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.render.diff import line_counts, parse, replaced, unified
+
+PATCH = """diff --git a/money/split.py b/money/split.py
+index 1111111..2222222 100644
+--- a/money/split.py
++++ b/money/split.py
+@@ -10,4 +10,4 @@ def split(total):
+     parts = []
+-    share = total / count
++    share = total // count
+     return parts
+\\ No newline at end of file
+diff --git a/new.py b/new.py
+new file mode 100644
+--- /dev/null
++++ b/new.py
+@@ -0,0 +1 @@
++x = 1
+diff --git a/gone.py b/gone.py
+deleted file mode 100644
+--- a/gone.py
++++ /dev/null
+@@ -1 +0,0 @@
+-x = 1
+diff --git a/run.sh b/run.sh
+old mode 100644
+new mode 100755
+diff --git a/logo.png b/logo.png
+new file mode 100644
+index 0000000..1234567
+GIT binary patch
+literal 3
+KcmZQzU|
+
+diff --git a/old name.py b/new name.py
+similarity index 100%
+rename from old name.py
+rename to new name.py
+"""
+_TAG = re.compile(r"<[^>]*>")
+
+
+def test_a_diff_is_read_file_by_file_with_its_notes() -> None:
+    files = parse(PATCH)
+    assert [(file.path, file.notes, file.added, file.removed) for file in files] == [
+        ("money/split.py", [], 1, 1),
+        ("new.py", ["new"], 1, 0),
+        ("gone.py", ["deleted"], 0, 1),
+        ("run.sh", ["mode was 100644", "mode is 100755"], 0, 0),
+        ("logo.png", ["new", "binary"], 0, 0),
+        ("new name.py", ["renamed from old name.py"], 0, 0),
+    ]
+
+
+def test_lines_carry_the_numbers_of_the_file_they_stand_in() -> None:
+    lines = parse(PATCH)[0].lines
+    assert [(line.sign, line.number) for line in lines] == [
+        ("@", None),
+        (" ", 10),
+        ("-", 11),
+        ("+", 11),
+        (" ", 12),
+        ("@", None),
+    ]
+
+
+def test_changed_words_are_marked() -> None:
+    markup = unified(PATCH)
+    assert '<span class="line add">' not in markup
+    assert 'total /<span class="word">/</span> count' in markup
+    assert '<span class="plus">+1</span> <span class="minus">−1</span>' in markup
+
+
+def test_a_file_of_more_than_400_lines_is_folded() -> None:
+    body = "".join(f"+line {number}\n" for number in range(500))
+    markup = unified(f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,500 @@\n{body}")
+    assert '<details class="diff">' in markup
+    assert "501 lines" in markup
+
+
+def test_a_header_like_line_inside_a_hunk_is_content() -> None:
+    files = parse("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n")
+    assert (files[0].added, files[0].removed) == (1, 1)
+    assert [line.text for line in files[0].lines[1:]] == ["-- old", "++ new"]
+
+
+@given(st.text(max_size=500))
+@settings(max_examples=200)
+def test_any_text_as_a_diff_is_shown_as_text(text: str) -> None:
+    for markup in (unified(text), unified("diff --git a/x b/x\n@@ -1 +1 @@\n" + text), replaced(text, text[::-1])):
+        for tag in _TAG.findall(markup):
+            assert re.match(r"</?(?:section|details|summary|header|code|span|div|p)[\s>]", tag)
+            assert not re.search(r"\son\w+=", tag)
+
+
+def test_replaced_text_shows_common_lines_as_context() -> None:
+    markup = replaced("a\nb = 1\nc", "a\nb = 2\nc")
+    plain = html.unescape(_TAG.sub("", markup))
+    assert plain.splitlines() == ["a", "−b = 1", "+b = 2", "c"]
+    assert line_counts("a\nb = 1\nc", "a\nb = 2\nc") == (1, 1)
+    assert line_counts("a", "a\nb") == (1, 0)
+
+
+def test_replacing_long_texts_stays_quick() -> None:
+    started = time.process_time()
+    replaced("a\n" * 20_000, "b\n" * 20_000)
+    replaced("x" * 1_000_000, "y" * 1_000_000)
+    unified("diff --git a/a b/a\n@@ -1 +1 @@\n" + "-a\n+b\n" * 50_000)
+    assert time.process_time() - started < 15
