@@ -230,7 +230,7 @@ class TestRestoring:
         "rm -r package; mkdir package; echo 1 > package/other; chmod 4755 package/other; ln -s x package/l",
         "rm README.md; mkdir README.md; echo in > README.md/file; printf '' > none; mkfifo pipe",
         "rm -r README.md; ln -s nowhere README.md; rm none",
-        "chmod 600 windows.txt; ln windows.txt hard; touch -- -dash",
+        "chmod 600 windows.txt; ln windows.txt hard; touch -- -dash; chmod 750 empty",
         "rm package/l; mkdir package/l; echo deep > package/l/deep; chmod 555 package/l; rm -r build",
     )
 

@@ -141,14 +141,16 @@ class _Grading:
             return self._without_tests(Outcome.TASK_INVALID, str(error))
         sandbox: Sandbox | None = None
         try:
-            sandbox = self._start()
+            started = time.monotonic()
+            sandbox = self.provider.start(self.spec)
+            self._announce(sandbox, time.monotonic() - started)
             return self._grade_in(sandbox, rule, patch)
         except InvalidPatchError as error:
             return self._without_tests(Outcome.UNRESOLVED, f"the patch does not apply: {error}")
         except SandboxLostError as error:
             self.emit(SandboxLost(purpose="verification", message=self.redact(str(error))))
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
-        except (InfrastructureError, OSError, ValueError) as error:
+        except (InfrastructureError, OSError) as error:
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
         finally:
             if sandbox is not None:
@@ -167,9 +169,7 @@ class _Grading:
         )
         return _Graded(Judgement(outcome, tests, detail))
 
-    def _start(self) -> Sandbox:
-        started = time.monotonic()
-        sandbox = self.provider.start(self.spec)
+    def _announce(self, sandbox: Sandbox, seconds: float) -> None:
         facts = sandbox.facts
         self.emit(
             SandboxStarted(
@@ -180,10 +180,9 @@ class _Grading:
                 workspace=facts.workspace,
                 network=facts.network,
                 notes=list(facts.notes),
-                seconds=time.monotonic() - started,
+                seconds=seconds,
             )
         )
-        return sandbox
 
     def _grade_in(self, sandbox: Sandbox, rule: Rule, patch: str) -> _Graded:
         prepare_workspace(sandbox, self.task)

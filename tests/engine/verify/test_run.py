@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.errors import ExitReason, SandboxLostError
+from lab.engine.errors import ExitReason, LeaseLostError, SandboxLostError
 from lab.engine.events import Event, Record, VerificationFinished
 from lab.engine.patches import capture_patch
 from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
@@ -93,6 +93,30 @@ def grade(
         return verify(task, patch, provider=provider, sandbox_spec=sandbox_spec, emit=log or Log(), stop=stop)
 
     return run
+
+
+class Watched:
+    """A provider that keeps the sandboxes it starts."""
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self.provider = provider
+        self.kind = provider.kind
+        self.started: list[Sandbox] = []
+
+    def available(self) -> str | None:
+        return self.provider.available()
+
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        self.started.append(self.provider.start(spec))
+        return self.started[-1]
+
+    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
+        return self.provider.reap(scratch_root, alive)
+
+
+@pytest.fixture
+def watched(provider: SandboxProvider) -> Watched:
+    return Watched(provider)
 
 
 def statuses(result: VerificationResult) -> dict[str, str]:
@@ -239,8 +263,14 @@ class TestProtection:
     def test_a_run_that_forges_its_output_and_leaves_is_not_resolved(
         self, grade: Grade, task: TaskSpec
     ) -> None:
-        forged = f"import os\nos.write(1, b'{F2P} PASSED\\n{P2P} PASSED\\n2 passed')\nos._exit(0)"
+        # Past pytest's capturing: one of these is the standard output that pytest put aside.
+        forged = (
+            "import os\nfor number in range(3, 30):\n    try:\n"
+            f"        os.write(number, b'\\n{F2P} PASSED\\n{P2P} PASSED\\n')\n"
+            "    except OSError:\n        pass\nos._exit(0)"
+        )
         result = grade(task, f"cat >> answers.py <<'END'\n{forged}\nEND")
+        assert f"\n{F2P} PASSED\n" in result.log
         assert result.outcome is Outcome.UNRESOLVED
         assert "exit code 0 before it had any result" in result.detail
         assert statuses(result) == {F2P: "missing", P2P: "missing"}
@@ -276,34 +306,26 @@ class TestBrokenMachinery:
         assert log.kinds == ["verification_started", "sandbox_lost", "verification_finished"]
 
     def test_a_sandbox_lost_during_the_tests_is_infrastructure(
-        self,
-        task: TaskSpec,
-        provider: SandboxProvider,
-        sandbox_spec: SandboxSpec,
-        patch_of: Callable[..., str],
+        self, task: TaskSpec, watched: Watched, sandbox_spec: SandboxSpec, patch_of: Callable[..., str]
     ) -> None:
-        started: list[Sandbox] = []
-
-        class Fragile:
-            """Keeps the sandboxes it starts, so that the test can take one away."""
-
-            kind = provider.kind
-            available = provider.available
-            reap = provider.reap
-
-            def start(self, spec: SandboxSpec) -> Sandbox:
-                started.append(provider.start(spec))
-                return started[-1]
-
-        def take_away() -> None:
-            started[0].stop()
-
         patch = patch_of(task, "printf 'import time\\ntime.sleep(600)\\n' >> answers.py")
-        timer = threading.Timer(1.5, take_away)
+        timer = threading.Timer(1.5, lambda: watched.started[0].stop())
         log = Log(lambda event: timer.start() if event.kind == "sandbox_started" else None)
-        result = verify(task, patch, provider=Fragile(), sandbox_spec=sandbox_spec, emit=log)
+        result = verify(task, patch, provider=watched, sandbox_spec=sandbox_spec, emit=log)
         assert result.outcome is Outcome.INFRASTRUCTURE
         assert "sandbox_lost" in log.kinds
+
+    def test_a_lease_lost_to_another_worker_leaves_no_sandbox(
+        self, task: TaskSpec, watched: Watched, sandbox_spec: SandboxSpec
+    ) -> None:
+        def lose(event: Event) -> None:
+            if event.kind == "sandbox_started":
+                raise LeaseLostError("another worker has it")
+
+        with pytest.raises(LeaseLostError):
+            verify(task, "", provider=watched, sandbox_spec=sandbox_spec, emit=Log(lose))
+        identifier = watched.started[0].facts.identifier
+        assert identifier not in {folder.name for folder in sandbox_spec.scratch.iterdir()}
 
     def test_a_missing_snapshot_is_infrastructure(
         self, task: TaskSpec, provider: SandboxProvider, sandbox_spec: SandboxSpec, tmp_path: Path
