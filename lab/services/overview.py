@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Avg, Count, Q, Sum
 from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
-from lab.models import Experiment, Model, Run, Task, TaskSet
+from lab.models import Experiment, Model, Run, RunFacts, Task, TaskSet
 from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 
@@ -47,8 +47,41 @@ class Standing(NamedTuple):
 
 def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
     """At most five things to do next, the most pressing first."""
-    found = [*_no_worker(), *_missing_keys(), *_invalid_tasks(task_set), *_infrastructure(), *_unknown_prices()]
+    found = [
+        *_no_worker(),
+        *_missing_keys(),
+        *_invalid_tasks(task_set),
+        *_infrastructure(),
+        *_unknown_prices(),
+    ]
     return found[:MOST_SUGGESTIONS]
+
+
+class Forecast(NamedTuple):
+    """What a run of a model has taken so far on average: seconds, and dollars where every call had a price."""
+
+    runs: int
+    seconds: float
+    dollars: float | None
+
+
+def forecasts() -> dict[int, Forecast]:
+    """Model row -> what its earlier graded runs took; a model without such runs is not in it."""
+    rows = (
+        RunFacts.objects.filter(verdict__in=GRADED, agent_seconds__isnull=False)
+        .values("run__arm__model")
+        .annotate(
+            runs=Count("pk"), seconds=Avg("agent_seconds"), dollars=Avg("cost"), unknown=Sum("cost_unknown")
+        )
+    )
+    return {
+        row["run__arm__model"]: Forecast(
+            runs=row["runs"],
+            seconds=row["seconds"],
+            dollars=None if row["unknown"] or row["dollars"] is None else float(row["dollars"]),
+        )
+        for row in rows
+    }
 
 
 def latest_experiment() -> Standing | None:

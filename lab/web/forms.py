@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from django.utils.text import Truncator
 
 from lab.engine.limits import UNITS
 from lab.models import HarnessVersion, Model, Task, TaskSet
+from lab.services import overview
 
 LIMIT_LABELS = {
     "max_steps": "Steps",
@@ -37,6 +39,7 @@ class Choice:
     title: str = ""
     scripted: bool = False
     limits_json: str = "{}"
+    forecast_json: str = "null"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class LaunchForm(forms.Form):
     def model_choices(self) -> list[Choice]:
         solver = {model.pk for model in self._models if model.name == "scripted/solver"}
         chosen = self._chosen("models", solver)
+        forecasts = overview.forecasts()
         return [
             Choice(
                 pk=model.pk,
@@ -135,6 +139,7 @@ class LaunchForm(forms.Form):
                 note=_what_it_is(model),
                 chosen=str(model.pk) in chosen,
                 scripted=model.scripted,
+                forecast_json=json.dumps(forecasts[model.pk]._asdict() if model.pk in forecasts else None),
             )
             for model in self._models
         ]
@@ -174,9 +179,17 @@ class LaunchForm(forms.Form):
 
     def take_errors(self, errors: Mapping[str, str]) -> None:
         """Put a service's errors beside the fields they name; the rest stands on top."""
+        renamed = {"harness": "harness_version"}
         for name, text in errors.items():
-            field = next((known for known in (name, f"limit_{name}") if known in self.fields), None)
-            self.add_error(field, text)
+            known = (renamed.get(name, name), f"limit_{name}")
+            field = next((candidate for candidate in known if candidate in self.fields), None)
+            self.add_error(field, beside_its_field(name, text) if field else text)
+
+
+def beside_its_field(name: str, text: str) -> str:
+    """An error's text where the field's label stands above it already: value, reason and way out."""
+    plain = text.removeprefix(f"{name}: ")
+    return re.sub(r"^'([^']*)'", r"“\1”", plain)
 
 
 def _what_it_is(model: Model) -> str:
@@ -185,7 +198,7 @@ def _what_it_is(model: Model) -> str:
 
 def _shown_limits(version: HarnessVersion) -> dict[str, str]:
     limits = version.config["limits"]
-    return {name: f"{limits[name]:,}" for name in LIMIT_LABELS if limits.get(name) is not None}
+    return {name: f"{float(limits[name]):,.10g}" for name in LIMIT_LABELS if limits.get(name) is not None}
 
 
 class EndpointForm(forms.Form):
@@ -204,4 +217,5 @@ class EndpointForm(forms.Form):
 
     def take_errors(self, errors: Mapping[str, str]) -> None:
         for name, text in errors.items():
-            self.add_error(name if name in self.fields else None, text)
+            shown = name in self.fields
+            self.add_error(name if shown else None, beside_its_field(name, text) if shown else text)

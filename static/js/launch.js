@@ -10,6 +10,24 @@ function plural(number, word) {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
+function minutes(seconds) {
+  return seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
+}
+
+// What earlier runs of each chosen model took; what is not known is said, never guessed.
+function forecast(runsEach) {
+  const chosen = [...form.querySelectorAll('input[name="models"]:checked')];
+  const parts = chosen.filter((input) => !("scripted" in input.dataset)).map((input) => {
+    const name = input.dataset.name;
+    const seen = JSON.parse(input.dataset.forecast);
+    if (!seen) return `${name}: time and cost unknown, no earlier run`;
+    const cost = seen.dollars === null ? "cost unknown" : `$${(seen.dollars * runsEach).toFixed(2)}`;
+    return `${name}: about ${minutes(seen.seconds * runsEach)} of work and ${cost}, from ${plural(seen.runs, "earlier run")}`;
+  });
+  if (parts.length < chosen.length) parts.push("scripted models cost nothing");
+  return parts.join("; ");
+}
+
 function describe() {
   const tasks = count("tasks");
   const models = count("models");
@@ -24,8 +42,7 @@ function describe() {
   form.querySelector("[data-launch-sum]").textContent = runs
     ? `${plural(tasks, "task")} × ${plural(models, "model")} × ${plural(seeds, "seed")}`
     : "choose at least one task and one model";
-  const real = form.querySelectorAll('input[name="models"]:checked:not([data-scripted])').length;
-  form.querySelector("[data-launch-forecast]").textContent = real || !runs ? "" : "scripted models cost nothing";
+  form.querySelector("[data-launch-forecast]").textContent = runs ? forecast(tasks * seeds) : "";
 }
 
 function showLimits() {
