@@ -58,7 +58,7 @@ def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
 
 
 class Forecast(NamedTuple):
-    """What a run of a model has taken so far on average: seconds, and dollars where every call had a price."""
+    """What runs of a model have taken on average: seconds, and dollars where every call had a price."""
 
     runs: int
     seconds: float
