@@ -130,9 +130,7 @@ class ModelClient:
             ContextOverflowError: the request is longer than the model's context.
             EndpointError: the model cannot be asked: not at all, or not within `retry_seconds`.
         """
-        call = _Call(
-            self, step=step, body=complete_body(body), message_count=message_count, deadline=deadline
-        )
+        call = _Call(self, step=step, body=body, message_count=message_count, deadline=deadline)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(call.is_worth_another),
             wait=call.wait,
