@@ -42,6 +42,7 @@ class Redactor:
                     self._names.setdefault(form, name)
         # The longest first, so that a secret which contains another one is replaced whole.
         forms = sorted(self._names, key=len, reverse=True)
+        self._plain = all(form.isascii() and json.dumps(form)[1:-1] == form for form in forms)
         self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
         self._bytes_pattern = (
             re.compile(b"|".join(re.escape(form.encode()) for form in forms)) if forms else None
@@ -68,6 +69,21 @@ class Redactor:
             return value
         return self._json(value)
 
+    def is_clean(self, event: Event) -> bool:
+        """Whether the event surely holds no secret: one look at its JSON. False where that look is not enough.
+
+        A secret with characters that JSON escapes would stand in nested JSON in yet another form, and text
+        with lone surrogates has no JSON.
+        """
+        if self._pattern is None:
+            return True
+        if not self._plain:
+            return False
+        try:
+            return self._pattern.search(event.model_dump_json()) is None
+        except ValueError:
+            return False
+
     def _json(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
@@ -84,7 +100,7 @@ class Redactor:
 
     def streaming(self, text: str) -> str:
         """Text that still grows: redacted, and without an end that may be the beginning of a secret."""
-        if self._pattern is None:
+        if self._pattern is None or not text:
             return text
         clean = self.text(text)
         return clean[: len(clean) - max(_overlap(clean, form) for form in self._names)]
@@ -95,9 +111,13 @@ class Redactor:
 
 def _overlap(text: str, secret: str) -> int:
     """How many characters at the end of `text` are the beginning of `secret`."""
-    for length in range(min(len(secret) - 1, len(text)), 0, -1):
-        if text.endswith(secret[:length]):
-            return length
+    # Called for each piece of a stream: only places where the secret's first character stands are looked at.
+    tail = text[1 - len(secret) :]
+    start = tail.find(secret[0])
+    while start >= 0:
+        if secret.startswith(tail[start:]):
+            return len(tail) - start
+        start = tail.find(secret[0], start + 1)
     return 0
 
 
@@ -109,6 +129,8 @@ class RedactingSink:
         self._redactor = redactor
 
     def append(self, event: Event) -> Record:
+        if self._redactor.is_clean(event):
+            return self._sink.append(event)
         fields = event.model_dump()
         clean = self._redactor.json(fields)
         return self._sink.append(event if clean is fields else EVENT_ADAPTER.validate_python(clean))
