@@ -100,18 +100,20 @@ def verify(
         seconds=time.monotonic() - started,
         usage=grading.usage,
     )
-    emit(
-        VerificationFinished(
-            rule=result.rule,
-            outcome=result.outcome.value,
-            tests=list(result.tests),
-            detail=result.detail,
-            exit_code=result.exit_code,
-            log=result.log,
-            seconds=result.seconds,
-        )
-    )
+    emit(_finished(result))
     return result
+
+
+def _finished(result: VerificationResult) -> VerificationFinished:
+    return VerificationFinished(
+        rule=result.rule,
+        outcome=result.outcome.value,
+        tests=list(result.tests),
+        detail=result.detail,
+        exit_code=result.exit_code,
+        log=result.log,
+        seconds=result.seconds,
+    )
 
 
 class _Grading:

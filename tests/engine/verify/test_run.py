@@ -208,9 +208,9 @@ class TestVerdicts:
         self, grade: Grade, make_task: MakeTask
     ) -> None:
         hidden = (
-            "import pytest\n\n\n@pytest.mark.xfail\ndef test_a():\n    assert 0\n\n\n"
-            "@pytest.mark.xfail\ndef test_b():\n    assert 1\n\n\n"
-            "@pytest.mark.skip\ndef test_c():\n    assert 0\n"
+            "from pytest import mark\n\n\n@mark.xfail\ndef test_a():\n    assert 0\n\n\n"
+            "@mark.xfail\ndef test_b():\n    assert 1\n\n\n"
+            "@mark.skip\ndef test_c():\n    assert 0\n"
         )
         names = [f"tests/test_new.py::test_{letter}" for letter in "abc"]
         task = make_task(FILES, command=COMMAND, test_files={"tests/test_new.py": hidden}, fail_to_pass=names)
