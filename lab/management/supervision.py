@@ -14,6 +14,8 @@ from lab.worker.processes import die_with_parent
 # A process that ran this long was well; the next restart waits as short as the first.
 WELL_AFTER_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 30.0
+# Long enough for a response that is being written.
+ANSWER_SECONDS = 0.4
 
 
 class Child:
@@ -97,19 +99,27 @@ class Supervisor:
             elif time.monotonic() >= child.restart_at:
                 child.start()
 
-    def stop(self, *, grace_seconds: float) -> None:
-        """Ask every process to stop, kill what is left after the grace; returns when nothing is left."""
+    def stop(self, *, grace_seconds: float, settled: Callable[[], bool]) -> None:
+        """Ask every process to stop, kill what is left; returns when nothing is left.
+
+        They get the whole grace only while `settled` says False: an idle Celery worker takes six seconds to
+        end by itself, and has nothing to lose.
+        """
         for child in self._children:
             child.ask_to_stop()
-        self._wait_until_gone(grace_seconds)
+        asked = time.monotonic()
+        while self._any_there() and time.monotonic() - asked < grace_seconds:
+            if time.monotonic() - asked > ANSWER_SECONDS and settled():
+                break
+            time.sleep(0.05)
         for child in self._children:
             child.signal_group(signal.SIGKILL)
-        self._wait_until_gone(grace_seconds)
-
-    def _wait_until_gone(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and any(child.group_is_there() for child in self._children):
+        killed = time.monotonic()
+        while self._any_there() and time.monotonic() - killed < grace_seconds:
             time.sleep(0.02)
+
+    def _any_there(self) -> bool:
+        return any(child.group_is_there() for child in self._children)
 
 
 def _how(code: int) -> str:

@@ -66,9 +66,9 @@ class Command(BaseCommand):
                 time.sleep(0.1)
         finally:
             self._say("Stopping …")
-            supervisor.stop(grace_seconds=GRACE_SECONDS)
-            from lab.services import upkeep
+            from lab.services import queue, upkeep
 
+            supervisor.stop(grace_seconds=GRACE_SECONDS, settled=lambda: not queue.live_labels())
             upkeep.reap_sandboxes(all_of_them=True)
             self._say("Stopped. Runs that were going on are taken up again at the next start.")
 
