@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+from lab.models import Attempt, Call, Endpoint, Event, Model, Run, RunFacts, TestResult
+from lab.services import endpoints, facts, isolation, log, queue, runs
+from lab.services.queue import Claim
+from lab.worker.execution import Execution
+from tests.services.builders import launched
+
+
+@pytest.fixture(autouse=True)
+def _plain_processes(settings: Settings) -> None:
+    settings.LAB_SANDBOX = "process"
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
+    isolation.look_again()
+
+
+def kinds() -> list[str]:
+    return list(Event.objects.order_by("seq").values_list("kind", flat=True))
+
+
+def eventually(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < until, f"it did not come true in time: {kinds()}"
+        time.sleep(0.02)
+
+
+def no_sandbox_is_left(folder: object) -> bool:
+    return not any(Path(str(folder)).joinpath("sandboxes").glob("*"))
+
+
+def test_a_scripted_run_reaches_its_verdict_and_leaves_a_whole_log(claim: Claim, settings: Settings) -> None:
+    Execution(claim).run()
+    run = Run.objects.select_related("facts").get()
+    assert (run.status, run.exit_reason, run.facts.verdict) == (Run.Status.ENDED, "agent", "resolved")
+    assert (kinds()[0], kinds()[-2:]) == ("attempt_started", ["attempt_ended", "run_ended"])
+    records = log.read_records(run_id=run.pk)
+    assert [record.seq for record in records] == list(range(1, run.last_seq + 1))
+    assert run.facts.steps == Call.objects.count()
+    assert run.facts.cost == 0
+    assert run.facts.cost_basis == "scripted"
+    assert run.facts.fail_to_pass_passed == run.facts.fail_to_pass_total
+    assert TestResult.objects.count() >= 2
+    kept = RunFacts.objects.values().get()
+    facts.rebuild_facts(run_id=run.pk)
+    assert RunFacts.objects.values().get() == kept
+    started = records[0].event
+    assert (started.task["set"], started.harness["version"]) == ("practice", 1)
+    assert no_sandbox_is_left(settings.LAB_DATA_DIR)
+
+
+def test_the_gold_patch_and_the_hidden_tests_are_nowhere_in_the_log_before_the_agent_ended(
+    claim: Claim,
+) -> None:
+    Execution(claim).run()
+    hidden = claim.run.task.hidden
+    before = []
+    for record in log.read_records(run_id=claim.run.pk):
+        if record.event.kind == "patch_captured":
+            break
+        before.append(record.to_line())
+    for content in hidden.verification["test_files"].values():
+        assert content[:200] not in "".join(before)
+
+
+def test_a_cancel_in_the_middle_of_a_reply_ends_the_run_within_two_seconds(
+    claim: Claim, alice: User, settings: Settings
+) -> None:
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 2.0
+    execution = threading.Thread(target=Execution(claim).run)
+    execution.start()
+    eventually(lambda: "model_call_started" in kinds())
+    asked = time.monotonic()
+    runs.cancel(run=claim.run, by=alice)
+    execution.join(30)
+    took = time.monotonic() - asked
+    run = Run.objects.get()
+    assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
+    assert "model_call_interrupted" in kinds()
+    assert "verification_started" not in kinds()
+    assert took < 6
+    assert no_sandbox_is_left(settings.LAB_DATA_DIR)
+
+
+def test_an_execution_that_is_handed_over_leaves_the_attempt_to_whoever_comes_next(
+    claim: Claim, settings: Settings
+) -> None:
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 2.0
+    execution = Execution(claim)
+    thread = threading.Thread(target=execution.run)
+    thread.start()
+    eventually(lambda: "model_call_started" in kinds())
+    execution.hand_over()
+    thread.join(30)
+    assert "attempt_ended" not in kinds()
+    assert no_sandbox_is_left(settings.LAB_DATA_DIR)
+    second = queue.claim_next(worker="other")
+    assert second is not None
+    assert (second.run, second.attempt.n) == (claim.run, 2)
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
+    Execution(second).run()
+    assert Run.objects.select_related("facts").get().facts.verdict == "resolved"
+
+
+def test_a_key_that_is_not_set_ends_the_run_at_once_and_says_which(alice: User) -> None:
+    endpoint = Endpoint.objects.create(
+        name="server", base_url="http://127.0.0.1:9/v1", key_variable="NOBODY_SET_THIS_KEY"
+    )
+    model = Model.objects.create(endpoint=endpoint, name="m", model_id="m")
+    launched(alice, models=[model])
+    claim = queue.claim_next(worker="w")
+    assert claim is not None
+    Execution(claim).run()
+    run = Run.objects.get()
+    assert (run.status, run.exit_reason, Attempt.objects.count()) == (
+        Run.Status.ENDED,
+        "infrastructure_error",
+        1,
+    )
+    assert "NOBODY_SET_THIS_KEY" in log.read_records(run_id=run.pk)[0].event.error
+
+
+def test_a_repository_that_is_missing_ends_the_run_without_another_attempt(
+    alice: User, tmp_path: Path
+) -> None:
+    run = launched(alice, models=endpoints.sync_scripted()[:1]).runs.get()
+    run.task.folder = str(tmp_path / "gone")
+    run.task.save()
+    claim = queue.claim_next(worker="w")
+    assert claim is not None
+    Execution(claim).run()
+    run.refresh_from_db()
+    assert (run.status, run.exit_reason) == (Run.Status.ENDED, "infrastructure_error")
+    assert str(tmp_path / "gone") in Event.objects.get(kind="attempt_ended").payload["error"]
+    assert Attempt.objects.count() == 1

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import datetime as dt
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from lab.engine.errors import ExitReason, LeaseLostError
+from lab.engine.stop import StopSignal
+from lab.models import Attempt, Control
+from lab.services import log, queue, runs
+from lab.services.queue import Claim
+from lab.worker.lease import LeaseKeeper
+from lab.worker.sink import DatabaseSink
+from tests.services import events as ev
+
+
+def make(claim: Claim) -> tuple[DatabaseSink, StopSignal, LeaseKeeper]:
+    sink = DatabaseSink(
+        run_id=claim.run.pk, attempt=claim.attempt.n, lease_token=claim.lease_token, after_seq=0
+    )
+    stop = StopSignal()
+    return sink, stop, LeaseKeeper(claim, sink=sink, stop=stop)
+
+
+def test_a_cancel_is_heard_within_two_seconds_and_stands_in_the_log(claim: Claim, alice: User) -> None:
+    sink, stop, keeper = make(claim)
+    with sink, keeper:
+        runs.cancel(run=claim.run, by=alice)
+        assert stop.wait(5)
+    assert stop.reason is ExitReason.CANCELLED
+    asked = log.read_records(run_id=claim.run.pk)[0].event
+    assert (asked.kind, asked.person) == ("control_asked", "alice")
+    seen = Control.objects.get()
+    assert seen.seen_at is not None
+    assert seen.seen_at - seen.asked_at < dt.timedelta(seconds=2)
+
+
+def test_a_lease_is_renewed_before_it_runs_out(claim: Claim, settings: Settings) -> None:
+    settings.LAB_LEASE_SECONDS = 3.0
+    sink, stop, keeper = make(claim)
+    before = Attempt.objects.get().lease_until
+    with sink, keeper:
+        assert not stop.wait(2.5)
+        after = Attempt.objects.get().lease_until
+    assert before is not None
+    assert after is not None
+    assert after != before
+    assert after > timezone.now()
+
+
+def test_a_child_that_was_frozen_past_its_lease_stops_and_writes_nothing(claim: Claim) -> None:
+    sink, stop, keeper = make(claim)
+    Attempt.objects.update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+    assert queue.settle_abandoned() == [claim.run.pk]
+    before = log.read_records(run_id=claim.run.pk)
+    with sink, keeper:
+        assert stop.wait(5)
+        try:
+            sink.append(ev.call_started(1))
+            sink.flush()
+        except LeaseLostError:
+            refused = True
+    assert refused
+    assert stop.reason is ExitReason.INFRASTRUCTURE_ERROR
+    assert log.read_records(run_id=claim.run.pk) == before

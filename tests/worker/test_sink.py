@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection
+from pytest_django.fixtures import Settings
+
+from lab.engine.errors import InfrastructureError, LeaseLostError
+from lab.models import Attempt, Draft, Event
+from lab.services import log
+from lab.services.queue import Claim
+from lab.worker import sink as sink_module
+from lab.worker.sink import DatabaseSink
+from tests.services import events as ev
+
+
+def make(claim: Claim) -> DatabaseSink:
+    return DatabaseSink(
+        run_id=claim.run.pk, attempt=claim.attempt.n, lease_token=claim.lease_token, after_seq=0
+    )
+
+
+@pytest.fixture
+def sink(claim: Claim) -> Iterator[DatabaseSink]:
+    with make(claim) as opened:
+        yield opened
+
+
+def eventually(is_true: Callable[[], bool], seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < until, "it did not come true in time"
+        time.sleep(0.01)
+
+
+def stored() -> list[int]:
+    return list(Event.objects.order_by("seq").values_list("seq", flat=True))
+
+
+def write_draft(sink: DatabaseSink, text: str) -> None:
+    sink.draft(step=1, content=text, reasoning="", calls="", characters=len(text))
+
+
+def test_the_number_of_an_event_is_known_at_once_and_a_flush_makes_it_durable(sink: DatabaseSink) -> None:
+    records = [sink.append(event) for event in ev.whole_run()]
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    sink.flush()
+    run_id = Event.objects.all()[0].run_id
+    assert log.read_records(run_id=run_id) == records
+
+
+def test_the_first_event_of_a_quiet_run_is_stored_without_being_asked_for(sink: DatabaseSink) -> None:
+    sink.append(ev.attempt_started())
+    eventually(lambda: stored() == [1])
+
+
+def test_leaving_the_sink_stores_what_is_left(claim: Claim) -> None:
+    with make(claim) as sink:
+        for _ in range(50):
+            sink.append(ev.call_started(1))
+    assert stored() == list(range(1, 51))
+
+
+def test_events_of_several_threads_are_numbered_without_gaps(sink: DatabaseSink) -> None:
+    def write() -> None:
+        for _ in range(50):
+            sink.append(ev.tool_started(1))
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sink.flush()
+    assert stored() == list(range(1, 201))
+
+
+def test_a_draft_shows_the_newest_text_and_is_rewritten_a_few_times_a_second(sink: DatabaseSink) -> None:
+    sink.append(ev.call_started(1))
+    text = ""
+    until = time.monotonic() + 0.6
+    while time.monotonic() < until:
+        text += "word "
+        write_draft(sink, text)
+        time.sleep(0.002)
+    eventually(lambda: Draft.objects.filter(content=text).exists())
+    draft = Draft.objects.get()
+    assert draft.after_seq == 1
+    assert draft.version <= 8
+
+
+def test_a_draft_never_overtakes_the_event_that_replaces_it(sink: DatabaseSink) -> None:
+    sink.append(ev.call_started(1))
+    write_draft(sink, "hel")
+    sink.append(ev.call_finished(1))
+    sink.flush()
+    time.sleep(3 * sink_module.DRAFT_SECONDS)
+    assert not Draft.objects.filter(after_seq__gte=2).exists()
+
+
+def test_a_sink_whose_lease_is_lost_raises_and_writes_nothing(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append(ev.attempt_started())
+        sink.flush()
+        Attempt.objects.update(lease_token=claim.lease_token + 1)
+        sink.append(ev.call_started(1))
+        with pytest.raises(LeaseLostError):
+            sink.flush()
+        for call in (
+            lambda: sink.append(ev.call_finished(1)),
+            lambda: write_draft(sink, "x"),
+            lambda: sink.put_blob(b"x"),
+            sink.flush,
+        ):
+            with pytest.raises(LeaseLostError):
+                call()
+    assert stored() == [1]
+
+
+def test_an_abandoned_sink_forgets_what_was_not_written(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append(ev.attempt_started())
+        sink.flush()
+        sink.abandon(LeaseLostError("the worker stops"))
+        with pytest.raises(LeaseLostError, match="the worker stops"):
+            sink.append(ev.call_started(1))
+    assert stored() == [1]
+
+
+def test_a_database_that_is_locked_for_a_while_loses_no_event(claim: Claim) -> None:
+    blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    released = threading.Timer(1.5, lambda: None)
+    released.start()
+    with make(claim) as sink:
+        for _ in range(20):
+            sink.append(ev.call_started(1))
+        released.join()
+        assert stored() == []
+        blocker.execute("ROLLBACK")
+        sink.flush()
+        assert stored() == list(range(1, 21))
+    blocker.close()
+
+
+def test_a_disk_that_takes_nothing_becomes_an_infrastructure_error(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.3)
+    settings.LAB_DATA_DIR = "/dev/full/nowhere"
+    with make(claim) as sink:
+        sink.append(ev.tool_finished(1, "x" * 10_000))
+        with pytest.raises(InfrastructureError, match="cannot be stored"):
+            sink.flush()
+    assert stored() == []
