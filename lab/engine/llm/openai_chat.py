@@ -1,24 +1,26 @@
 """One try of one streaming chat completion, through the OpenAI SDK.
 
-The SDK builds and sends the request and types its errors. The body goes through `extra_body`, because the SDK
-otherwise checks every message again on every call, and the stream is read here, because the SDK's own reader
-costs more than all the rest and knows nothing of what other servers send.
+The SDK builds and sends the request and types its errors. It gets the body as bytes, because it otherwise
+checks every message again on every call, and the stream is read here, because the SDK's own reader costs more
+than all the rest and knows nothing of what other servers send.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import email.utils
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import openai
-from openai import APIResponse, Omit
+from openai import Omit
 
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.bodies import as_sent
 from lab.engine.llm.failures import (
     CallFailure,
     CallInterrupted,
@@ -82,12 +84,12 @@ class ChatConnection:
         self,
         *,
         step: int,
-        body: JSONObject,
+        body: JSONObject | bytes,
         stop: StopSignal,
         draft: ShowDraft,
         seconds_left: Callable[[], float | None] | None = None,
     ) -> Reply:
-        """Send the body once and read the whole answer.
+        """Send the body once, bytes as they are, and read the whole answer.
 
         `seconds_left` is what remains of the attempt's wall time; when it is used up the request is broken
         off.
@@ -101,7 +103,7 @@ class ChatConnection:
         self._backend.arm()
         with stop.on_set(self._backend.abort):
             try:
-                return self._exchange(body, reading, left)
+                return self._exchange(body if isinstance(body, bytes) else as_sent(body), reading, left)
             except CallFailure as failed:
                 failed.partial = failed.partial or reading.builder.partial_text()
                 reason = self._break_reason(stop, reading)
@@ -115,19 +117,12 @@ class ChatConnection:
             return stop.reason or ExitReason.CANCELLED
         return ExitReason.MAX_TIME if reading.wall_time_is_over() else None
 
-    def _exchange(self, body: JSONObject, reading: Reading, left: float | None) -> Reply:
+    def _exchange(self, body: bytes, reading: Reading, left: float | None) -> Reply:
         connect, read = self.model.connect_timeout, self.model.read_timeout
         if left is not None:
             connect, read = min(connect, max(left, 0.01)), min(read, max(left, 0.01))
         try:
-            with self._client.chat.completions.with_streaming_response.create(
-                model=self.model.model_id,
-                messages=[],
-                stream=True,
-                extra_body=body,
-                extra_headers=self._without_key,
-                timeout=httpx2.Timeout(read, connect=connect),
-            ) as response:
+            with contextlib.closing(self._post(body, httpx2.Timeout(read, connect=connect))) as response:
                 self._read(response, reading)
                 return reading.finish()
         except openai.APIStatusError as failed:
@@ -145,7 +140,20 @@ class ChatConnection:
         except httpx2.DecodingError as failed:
             raise CallFailure("bad_stream", f"the answer's compression is damaged: {failed}") from failed
 
-    def _read(self, response: APIResponse[Any], reading: Reading) -> None:
+    def _post(self, body: bytes, timeout: httpx2.Timeout) -> httpx2.Response:
+        """The answer with its body still to be read."""
+        answer = self._client.post(
+            "/chat/completions",
+            cast_to=httpx2.Response,
+            content=body,
+            options={"headers": self._without_key, "timeout": timeout},
+            stream=True,
+            stream_cls=openai.Stream[Any],
+        )
+        # With this `cast_to` the SDK gives out the plain response, which its types do not know.
+        return cast(httpx2.Response, answer)
+
+    def _read(self, response: httpx2.Response, reading: Reading) -> None:
         """Read to the end of the body, so that the connection can be used again.
 
         A server that keeps the connection open after the end mark is left alone soon.
