@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from lab.engine.errors import LeaseLostError
@@ -117,7 +118,7 @@ def store_draft(
         LeaseLostError: another worker child owns the attempt.
     """
     with transaction.atomic():
-        if not _holds_lease(run_id, attempt, lease_token):
+        if not _open_attempt(run_id, attempt, lease_token).exists():
             raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now")
         previous = Draft.objects.filter(run_id=run_id).values_list("version", flat=True).first()
         Draft(
@@ -170,15 +171,20 @@ def _text_or_mark(reference: JSONObject) -> str:
         return f"[{error}]"
 
 
-def _holds_lease(run_id: int, attempt: int, lease_token: int) -> bool:
-    return Attempt.objects.filter(run_id=run_id, n=attempt, lease_token=lease_token, ended_at=None).exists()
+def _open_attempt(run_id: int, attempt: int, lease_token: int) -> QuerySet[Attempt]:
+    return Attempt.objects.filter(run_id=run_id, n=attempt, lease_token=lease_token, ended_at=None)
 
 
 def _reserve(run_id: int, attempt: int, lease_token: int | None, count: int, after_seq: int | None) -> int:
-    """Take the next `count` numbers. The row lock of this UPDATE orders writers on every database."""
-    last = Run.objects.select_for_update().filter(pk=run_id).values_list("last_seq", flat=True).get()
-    if lease_token is not None and not _holds_lease(run_id, attempt, lease_token):
-        raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now")
+    """Take the next `count` numbers. Locking the run's row orders writers on every database."""
+    last: int | None
+    if lease_token is None:
+        last = Run.objects.select_for_update().filter(pk=run_id).values_list("last_seq", flat=True).get()
+    else:
+        held = _open_attempt(run_id, attempt, lease_token).select_for_update(of=("self", "run"))
+        last = held.values_list("run__last_seq", flat=True).first()
+    if last is None:
+        raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now, or has ended")
     if after_seq is not None and after_seq != last:
         raise LeaseLostError(f"run {run_id}: its log ends at {last}, not at {after_seq}: somebody else wrote")
     Run.objects.filter(pk=run_id).update(last_seq=last + count)

@@ -16,7 +16,7 @@ from lab.models import Run
 from lab.services import blobs, log
 
 # A quiet run's first event is written at once; what follows within this time shares a transaction.
-BATCH_SECONDS = 0.03
+BATCH_SECONDS = 0.04
 DRAFT_SECONDS = 0.15
 MAX_WAITING = 1000
 RETRY_SECONDS = 60.0
