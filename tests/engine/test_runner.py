@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from lab.engine.events import (
     AttemptStarted,
     Event,
     LimitReached,
+    ModelCallFailed,
     ModelCallFinished,
     ModelCallStarted,
     PatchCaptured,
@@ -44,7 +46,7 @@ from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
 from tests.engine.conftest import MakeTask
 from tests.engine.harnesses.driving import bash, call, calls
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says
+from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream, usage_chunk
 
 E = TypeVar("E")
 KEY = "sk-test-0123456789abcdef"
@@ -462,3 +464,27 @@ def test_calls_of_every_tool_come_from_the_log_to_the_letter(make: Make) -> None
         "thing.py",
         "Edited thing.py: 1 replacement",
     ]
+
+
+def test_a_server_that_bills_failed_tries_too_is_not_asked_again_once_the_money_is_gone(make: Make) -> None:
+    usage = usage_chunk(prompt_tokens=400_000, completion_tokens=10, total_tokens=400_010)
+    billed = stream(delta(content="half"), delta(finish="abort"), usage)
+    with FakeOpenAI(billed) as server:
+        sink = ListSink()
+        model = ModelConfig(
+            name="fake",
+            model_id="gpt-4o",
+            base_url=server.base_url,
+            price=Price(basis="table", provider="openai", model="gpt-4o"),
+        )
+        spec = make(server, model=model, limits={"max_cost_usd": Decimal("1.5")}, retry_seconds=60.0)
+        result = run_attempt(spec, sink, StopSignal())
+        asked = len(server.calls)
+    failed = of(sink, ModelCallFailed)
+    costs = [event.cost.amount for event in failed]
+    assert costs == [costs[0]] * asked
+    assert costs[0] is not None
+    assert costs[0] * (asked - 1) < Decimal("1.5") <= costs[0] * asked
+    assert (result.exit_reason, result.verdict) == (ExitReason.MAX_COST, Outcome.UNRESOLVED)
+    reached = one(sink, LimitReached)
+    assert (reached.limit, reached.used) == ("max_cost_usd", costs[0] * asked)

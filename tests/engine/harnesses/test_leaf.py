@@ -377,6 +377,20 @@ def test_cancel_interrupts_a_running_command_and_skips_the_calls_after_it(sandbo
     assert driven.changed == [(1, 1)]
 
 
+def test_a_cancel_between_two_calls_of_a_reply_starts_no_further_call(sandbox: Sandbox) -> None:
+    stop = StopSignal()
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, ToolCallFinished):
+            stop.set(ExitReason.CANCELLED)
+
+    write = call("Write", {"file_path": "a", "content": "1"})
+    driven = run(sandbox, calls(write, bash("touch never")), stop=stop, on_event=cancel)
+    assert driven.reason == "cancelled"
+    assert [event.tool for event in driven.events(ToolCallStarted)] == ["Write"]
+    assert sandbox.exec(["ls"], timeout=10).stdout.head == b"a\n"
+
+
 def test_a_cancel_between_steps_asks_the_model_nothing_more(sandbox: Sandbox) -> None:
     stop = StopSignal()
     stop.set(ExitReason.CANCELLED)
