@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,8 @@ from lab.engine.sandboxes.folders import (
 from lab.engine.sandboxes.kept_shell import KeptShell
 from lab.engine.sandboxes.launching import copy_shell, launch, sandbox_owner
 from lab.engine.sandboxes.local import LocalSandbox, Parts, lost
-from lab.engine.sandboxes.processes import send
+from lab.engine.sandboxes.processes import descendants, send, snapshot
+from lab.engine.sandboxes.shell_program import unexportable
 
 HOME = "/home/agent"
 INSTALL = "bubblewrap is not installed; run `apt-get install bubblewrap`"
@@ -127,27 +127,26 @@ class BubblewrapProvider:
         shell = KeptShell(folders.control, owner=self._owner)
         program = shell.program(self._environment(spec, path))
         copy = os.open(copy_shell(folders.control), os.O_PATH | os.O_CLOEXEC)
-        told, tell = os.pipe()
         try:
             first = launch(
                 [
-                    *self._arguments(spec, folders, tell),
+                    *self._outer(),
+                    *self._arguments(spec, folders),
                     *self._descent(ability.user_namespace),
                     f"/proc/self/fd/{copy}",
                     *("--norc", "--noprofile", "-c", f"exec {copy}<&-; {program}", "control"),
                 ],
-                inherited=(*shell.inherited, copy, tell),
+                inherited=(*shell.inherited, copy),
                 log=folders.control / "log",
             )
         except BaseException:
             shell.release()
             raise
         finally:
-            os.close(tell)
             os.close(copy)
         try:
-            root = _child_number(told)
             shell.started()
+            root = _innermost(first.pid)
             folders.mark(spec, self.kind, pids=(first.pid, root), groups=groups)
             if group is not None:
                 group.add(root)
@@ -156,7 +155,7 @@ class BubblewrapProvider:
             first.wait()
             shell.release()
             raise
-        return Parts(folders, shell, group, first, root, own_numbers=True)
+        return Parts(folders, shell, group, first, root, True, unexportable(spec.environment))
 
     def _environment(self, spec: SandboxSpec, path: str) -> dict[str, str]:
         return (
@@ -168,7 +167,7 @@ class BubblewrapProvider:
             }
         )
 
-    def _arguments(self, spec: SandboxSpec, folders: SandboxFolders, tell: int) -> list[str]:
+    def _arguments(self, spec: SandboxSpec, folders: SandboxFolders) -> list[str]:
         network = [] if spec.limits.network else ["--unshare-net"]
         arguments = [
             *("bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *network),
@@ -181,7 +180,7 @@ class BubblewrapProvider:
                 "--hostname",
                 "sandbox",
             ),
-            *("--info-fd", str(tell), *self._privileges(), *_system()),
+            *(*self._privileges(), *_system()),
             *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY_BYTES)),
             *("--tmpfs", "/dev/shm", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"),  # noqa: S108
             *("--bind", str(folders.temporary), "/tmp", "--bind", str(folders.home), HOME),  # noqa: S108
@@ -209,24 +208,24 @@ class BubblewrapProvider:
             return ["--unshare-user"]
         return [word for name in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{name}")]
 
+    def _outer(self) -> list[str]:
+        """As root, bubblewrap itself is process 1 of a namespace around the sandbox's.
+
+        Without capabilities it could not send its parent-death signal to another user's process; the kernel
+        ends a namespace with its process 1 whoever owns the rest.
+        """
+        if self._owner is None:
+            return []
+        return ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child", "--"]
+
     def _descent(self, user_namespace: bool) -> list[str]:
-        """From root to the unprivileged user, which the parent-death signal does not survive by itself."""
+        """From root to the unprivileged user."""
         if self._owner is None:
             return []
         uid = str(self._owner)
         drop = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--bounding-set=-all"]
         enter = ["unshare", "--user", "--map-current-user", "--"] if user_namespace else []
-        return [
-            *drop,
-            "--inh-caps=-all",
-            "--no-new-privs",
-            "--",
-            *enter,
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            "--",
-        ]
+        return [*drop, "--inh-caps=-all", "--no-new-privs", "--", *enter]
 
     def _facts(self, spec: SandboxSpec, folders: SandboxFolders, notes: Sequence[str]) -> SandboxFacts:
         return SandboxFacts(
@@ -257,7 +256,15 @@ class BubblewrapProvider:
         if shutil.which("bwrap") is None:
             return _Ability(INSTALL, False)
         for user_namespace in (True, False):
-            words = ["bwrap", "--unshare-pid", "--unshare-net", "--cap-drop", "ALL", *self._privileges()]
+            words = [
+                *self._outer(),
+                "bwrap",
+                "--unshare-pid",
+                "--unshare-net",
+                "--cap-drop",
+                "ALL",
+                *self._privileges(),
+            ]
             words += ["--ro-bind", "/", "/", "--proc", "/proc", "--", *self._descent(user_namespace), "true"]
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
             if done.returncode == 0:
@@ -303,17 +310,18 @@ def _write_accounts(control: Path, uid: int) -> None:
         (control / name).chmod(0o644)
 
 
-def _child_number(told: int) -> int:
-    """The number of the sandbox's process 1 as the lab sees it.
+def _innermost(first: int) -> int:
+    """The sandbox's process 1 as the lab numbers it: below the first process, before any command runs.
 
     Raises:
-        SandboxLostError: bubblewrap ended before it had made one.
+        SandboxLostError: it is gone already.
     """
-    with open(told, "rb") as file:  # noqa: PTH123 (a descriptor, no path)
-        text = file.read()
-    if not text:
-        raise SandboxLostError("bubblewrap ended before the sandbox existed")
-    return int(json.loads(text)["child-pid"])
+    table = snapshot()
+    below = descendants(table, [first])
+    leaves = [pid for pid in below if not any(table[other].parent == pid for other in below)]
+    if len(leaves) != 1:
+        raise SandboxLostError("the sandbox ended right after its start")
+    return leaves[0]
 
 
 def _content(path: Path) -> bytes:

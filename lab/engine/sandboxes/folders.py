@@ -96,7 +96,7 @@ def create_folders(spec: SandboxSpec, kind: str, *, owner: int | None, passable:
     ):
         path.mkdir()
         path.chmod(mode)
-        if owner is not None and path is not folders.control:
+        if owner is not None and path != folders.control:
             os.chown(path, owner, owner)
     if passable:
         top.chmod(0o711)

@@ -163,6 +163,7 @@ class KeptShell:
             SandboxLostError: the shell is gone, does not answer, or was abandoned.
         """
         with self._busy:
+            self.raise_if_lost()
             self.read_status()
             self.read_leaders()
             self.raise_if_lost()

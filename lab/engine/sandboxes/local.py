@@ -34,6 +34,7 @@ from lab.engine.sandboxes.processes import (
     descendants,
     entry,
     inner_pid,
+    is_running,
     kill_selected,
     send,
 )
@@ -52,6 +53,7 @@ class Parts(NamedTuple):
 
     `first` is the process the lab started. All processes of the sandbox stand below `root`: the sandbox's
     process 1, or the supervisor. `own_numbers` says that the sandbox numbers its processes itself.
+    `unexportable` are variables of the environment that the kept shell cannot hold.
     """
 
     folders: SandboxFolders
@@ -60,6 +62,7 @@ class Parts(NamedTuple):
     first: subprocess.Popen[bytes]
     root: int
     own_numbers: bool
+    unexportable: Mapping[str, str]
 
 
 class LocalSandbox:
@@ -70,6 +73,8 @@ class LocalSandbox:
         self._parts = parts
         self._shell = parts.shell
         self._group = parts.group
+        # With its start time, so that a number used again for another process is not mistaken for it.
+        self._root = entry(parts.root)
         self._started = time.monotonic()
         self._final: ResourceUsage | None = None
         # stop() may come from the run, the lease thread and the reaper at once.
@@ -88,7 +93,7 @@ class LocalSandbox:
     ) -> ExecResult:
         if not argv:
             raise ValueError("argv: [] names no command; give the program's name first")
-        extra = environment or {}
+        extra = {**self._parts.unexportable, **(environment or {})}
         folder = posixpath.join(self.facts.workspace, cwd or "")
         if any("\0" in text for text in (*argv, folder, *extra.keys(), *extra.values())):
             self._shell.raise_if_lost()
@@ -154,7 +159,8 @@ class LocalSandbox:
         parts = self._parts
         if parts.own_numbers:
             # The kernel ends every process of a namespace with its process 1.
-            send([parts.root], signal.SIGKILL)
+            if self._root is not None and is_running(parts.root, self._root.start):
+                send([parts.root], signal.SIGKILL)
         else:
             send([parts.root], signal.SIGSTOP)
             kill_selected(lambda table: self._members(table) - {parts.root})

@@ -25,6 +25,7 @@ from lab.engine.sandboxes.kept_shell import KeptShell
 from lab.engine.sandboxes.launching import copy_shell, launch, sandbox_owner
 from lab.engine.sandboxes.local import LocalSandbox, Parts, lost
 from lab.engine.sandboxes.processes import send
+from lab.engine.sandboxes.shell_program import unexportable
 
 _NOT_ISOLATED = (
     "Not isolated: commands see the machine's files, processes and network; file modes alone hold them back."
@@ -118,7 +119,7 @@ class ProcessProvider:
             first.wait()
             shell.release()
             raise
-        return Parts(folders, shell, group, first, first.pid, own_numbers=False)
+        return Parts(folders, shell, group, first, first.pid, False, unexportable(spec.environment))
 
 
 def _environment(spec: SandboxSpec, folders: SandboxFolders, path: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ def control_program(fds: Descriptors) -> str:
         "trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE; set -m; "
         "umask 022; LC_ALL=C; cd /; unset SHLVL OLDPWD; "
         f". /proc/self/fd/{fds.folder}/begin; "
-        f"printf 'R %d\\n' $$ >&{fds.status}; "
+        f"printf 'R %d\\n' $$ >&{fds.status}; exec 2>/dev/null; "
         f"while IFS= read -r -u {fds.commands} lab_line; do "
         f". /proc/self/fd/{fds.folder}/next || printf 'L\\n' >&{fds.status}; done"
     )
@@ -84,12 +84,15 @@ def control_program(fds: Descriptors) -> str:
 def begin_file(environment: Mapping[str, str]) -> bytes:
     """What every command needs: its environment, and an honest exit code when `wait` was disturbed.
 
+    `wait` returns early when a signal comes or the command is stopped; `wait -f` would not, but spins for
+    ever when the command has ended before it begins (bash 5.2).
+
     The environment is set once, here, but for names that would change how the control shell itself works.
     """
     inherited = {name: value for name, value in environment.items() if not _steers_bash(name)}
     steering = {name: value for name, value in environment.items() if _steers_bash(name)}
     settle = (
-        b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do wait -f "$lab_pid"; lab_code=$?; done; '
+        b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do PATH=/usr/bin:/bin sleep 0.05; done; '
         b'wait "$lab_pid" 2>/dev/null; lab_again=$?; [[ $lab_again -eq 127 ]] || lab_code=$lab_again; }\n'
     )
     return _exports(inherited) + b"lab_environment() {\n:\n" + _exports(steering) + b"}\n" + settle
@@ -105,7 +108,7 @@ def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes
             b"%d<&- %d>&- %d>&- %d<&-\n" % fds,
             body,
             b"\n) &\nlab_pid=$!; printf '%s %%d\\n' \"$lab_pid\" >&%d; " % (token, fds.leaders),
-            b'wait -f "$lab_pid"; lab_code=$?; if [[ $lab_code -gt 128 ]]; then lab_settle; fi; ',
+            b'wait "$lab_pid"; lab_code=$?; if [[ $lab_code -gt 128 ]]; then lab_settle; fi; ',
             b"printf 'E %s %%d\\n' \"$lab_code\" >&%d\n" % (token, fds.status),
         )
     )
@@ -114,7 +117,7 @@ def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes
 def command_body(argv: Sequence[str], folder: str, environment: Mapping[str, str]) -> bytes:
     """Replace the forked shell by the command, in its folder and with its environment."""
     words = [quote(word) for word in argv]
-    odd = {name: value for name, value in environment.items() if not _exportable(name)}
+    odd = unexportable(environment)
     if odd:
         words = [b"/usr/bin/env", *(quote(f"{name}={value}") for name, value in odd.items()), *words]
     return b"lab_environment\n%scd -- %s || exit %d\nunset OLDPWD\nexec -- %s" % (
@@ -123,6 +126,11 @@ def command_body(argv: Sequence[str], folder: str, environment: Mapping[str, str
         CANNOT_CHANGE_FOLDER,
         b" ".join(words),
     )
+
+
+def unexportable(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables bash cannot set; they must be given anew to each command."""
+    return {name: value for name, value in environment.items() if not _exportable(name)}
 
 
 def _steers_bash(name: str) -> bool:
