@@ -77,7 +77,10 @@ class InvalidValueError(LabError):
 
 
 class InfrastructureError(LabError):
-    """Sandbox, endpoint, task material or worker broke. `retryable` says whether another attempt makes sense."""
+    """Sandbox, endpoint, task material or worker broke.
+
+    `retryable` says whether another attempt makes sense.
+    """
 
     exit_reason = ExitReason.INFRASTRUCTURE_ERROR
 
@@ -87,11 +90,14 @@ class InfrastructureError(LabError):
 
 
 class SandboxLostError(InfrastructureError):
-    """The sandbox vanished, could not start, or no longer answers. Never shown to a model as command output."""
+    """The sandbox vanished, could not start, or no longer answers.
+
+    Never shown to a model as command output.
+    """
 
 
 class EndpointError(InfrastructureError):
-    """A model call failed for good: retries are used up, or the answer can never become right (401, 404, …)."""
+    """A model call failed for good: retries are used up, or no retry can help (401, 404, …)."""
 
     exit_reason = ExitReason.LLM_QUERY_ERROR
 

@@ -66,7 +66,7 @@ class SandboxLost(Base):
 class ModelCallStarted(Base):
     """A request is about to be sent. `request` counts the tries within the step, from 1.
 
-    `body_sha256` is the hash of the sent body's canonical JSON; `message_count` the length of the conversation.
+    `body_sha256` is the hash of the sent body's canonical JSON, `message_count` the conversation's length.
     """
 
     kind: Literal["model_call_started"] = "model_call_started"
@@ -95,8 +95,8 @@ class ModelCallFailed(Base):
     """One try failed. `retry_in` is the wait in seconds before the next try, None when there is none.
 
     `error` is one of: connection, timeout, rate_limit, server, stream_broken, bad_stream, not_json, http_4xx,
-    context_overflow. `usage` stays unknown where the stream died before it came. `partial` is what had arrived,
-    `raw` the beginning of what the server said.
+    context_overflow. `usage` stays unknown where the stream died before it came. `partial` is what had
+    arrived, `raw` the beginning of what the server said.
     """
 
     kind: Literal["model_call_failed"] = "model_call_failed"

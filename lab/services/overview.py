@@ -75,7 +75,7 @@ def forecasts() -> dict[int, Forecast]:
         )
     )
     return {
-        row["run__arm__model"]: Forecast(
+        int(row["run__arm__model"]): Forecast(
             runs=row["runs"],
             seconds=row["seconds"],
             dollars=None if row["unknown"] or row["dollars"] is None else float(row["dollars"]),

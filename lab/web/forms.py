@@ -83,9 +83,11 @@ class LaunchForm(forms.Form):
         self._tasks = list(tasks)
         self._versions = list(HarnessVersion.objects.newest())
         self._models = list(Model.objects.in_use())
-        cast(forms.ModelMultipleChoiceField, self.fields["tasks"]).queryset = tasks
-        cast(forms.ModelChoiceField, self.fields["harness_version"]).queryset = HarnessVersion.objects.all()
-        cast(forms.ModelMultipleChoiceField, self.fields["models"]).queryset = Model.objects.in_use()
+        cast("forms.ModelMultipleChoiceField[Task]", self.fields["tasks"]).queryset = tasks
+        cast(
+            "forms.ModelChoiceField[HarnessVersion]", self.fields["harness_version"]
+        ).queryset = HarnessVersion.objects.all()
+        cast("forms.ModelMultipleChoiceField[Model]", self.fields["models"]).queryset = Model.objects.in_use()
         for limit, label in LIMIT_LABELS.items():
             self.fields[f"limit_{limit}"] = forms.CharField(label=label, required=False)
             self.fields[f"limit_{limit}_none"] = forms.BooleanField(required=False)
@@ -157,7 +159,7 @@ class LaunchForm(forms.Form):
                 placeholder=shown.get(limit) or "no limit",
                 none=bool(self.data.get(f"limit_{limit}_none")),
                 can_be_lifted=limit not in NEVER_LIFTED,
-                errors=list(self.errors.get(f"limit_{limit}", [])),
+                errors=[str(error) for error in self.errors.get(f"limit_{limit}", [])],
             )
             for limit, label in LIMIT_LABELS.items()
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
@@ -54,7 +54,7 @@ def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
                 )
             return view(request, *args, **kwargs)
 
-        return checked
+        return cast(View[Rest], checked)
 
     return decorate
 
