@@ -22,7 +22,7 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 @dataclass(slots=True)
 class DiffLine:
-    """One line: `sign` is "+", "-", " ", or "@" for a hunk's head; `number` counts in the file it stands in."""
+    """One line: `sign` is "+", "-", " ", or "@" for a hunk's head; `number` is that of its own file."""
 
     sign: str
     number: int | None

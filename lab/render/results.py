@@ -82,7 +82,7 @@ def _output_words(call: CallView) -> str:
     stdout = stream_text(call.result.get("stdout"))
     stderr = stream_text(call.result.get("stderr"))
     if call.kind == "test":
-        words = tests_counted(stdout.ending) or tests_counted(stderr.ending)
+        words = counted_tests(stdout.ending) or counted_tests(stderr.ending)
         if words:
             return words
     lines = (stdout.lines or 0) + (stderr.lines or 0)
@@ -96,7 +96,7 @@ def stream_text(stream: Any) -> Excerpt:
     return excerpt(stream.get("text")) if isinstance(stream, Mapping) else excerpt(None)
 
 
-def tests_counted(ending: str) -> str:
+def counted_tests(ending: str) -> str:
     """ "1 failed, 41 passed" out of the end of a test run's output, "" when it does not say."""
     quiet = _PYTEST_QUIET.findall(ending)
     loud = _PYTEST_LINE.findall(ending)

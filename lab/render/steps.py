@@ -328,10 +328,12 @@ def _finished(run: int, call: CallView) -> str:
 
 
 def _streams(run: int, call: CallView, ended: LogEvent) -> str:
-    blocks = []
     payload = ended.payload
-    code = exit_code(payload["exit_code"]) + " · " if payload.get("exit_code") is not None else ""
+    whole = "whole" if payload.get("whole") else "observation"
     dropped = payload.get("observation_dropped") or 0
+    mark = seen_mark(excerpt(payload.get("observation")), dropped, run=run, seq=ended.seq, part=whole)
+    code = exit_code(payload["exit_code"]) + " · " if payload.get("exit_code") is not None else ""
+    blocks = []
     for part, title in (("stdout", "Output"), ("stderr", "Error output")):
         stream = payload.get(part)
         if not isinstance(stream, Mapping) or (not stream.get("total_bytes") and part == "stderr"):
@@ -343,11 +345,11 @@ def _streams(run: int, call: CallView, ended: LogEvent) -> str:
         cut = " · kept in part" if stream.get("truncated") else ""
         lines = f"{plural(text.lines, 'line')} · " if text.lines is not None else ""
         facts = f"{code}{lines}{_bytes(stream.get('total_bytes'))}{cut}"
-        blocks.append(output_block(text, run=run, seq=ended.seq, part=part, title=title, facts=facts))
-        code = ""
-    whole = "whole" if payload.get("whole") else "observation"
-    seen = excerpt(payload.get("observation"))
-    return "".join(blocks) + seen_mark(seen, dropped, run=run, seq=ended.seq, part=whole)
+        blocks.append(
+            output_block(text, run=run, seq=ended.seq, part=part, title=title, facts=facts, mark=mark)
+        )
+        code = mark = ""
+    return "".join(blocks)
 
 
 def _bytes(total: Any) -> str:

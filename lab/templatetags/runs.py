@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from lab.models import Run
 from lab.render import numbers
+from lab.render.text import visible_text
 from lab.services import run_pages
 
 register = template.Library()
@@ -18,6 +19,12 @@ register = template.Library()
 def run_row(run: Run) -> run_pages.RunRow:
     """What a list says of a run: `{% run_row run as row %}`."""
     return run_pages.row_of(run)
+
+
+@register.filter
+def plain(text: object) -> str:
+    """A name or title with what cannot be seen made visible; the template escapes it."""
+    return visible_text(str(text))
 
 
 @register.filter

@@ -217,7 +217,10 @@ window.addEventListener("scroll", () => {
   if (window.scrollY < lastTop - 4 && following && !nearEnd()) follow(false);
   else if (!following && !ended && atLogEnd() && nearEnd() && window.scrollY > lastTop) follow(true);
   lastTop = window.scrollY;
-  document.getElementById("run-head").classList.toggle("scrolled", window.scrollY > 40);
+  // Two thresholds: the head that shrinks makes the page shorter and must not flicker between the two.
+  const root = document.documentElement;
+  if (window.scrollY > 80) root.classList.add("scrolled");
+  else if (window.scrollY < 10) root.classList.remove("scrolled");
 }, { passive: true });
 
 // ---- more as one scrolls -----------------------------------------------------------------------------------

@@ -98,7 +98,11 @@ def test_a_header_like_line_inside_a_hunk_is_content() -> None:
 @given(st.text(max_size=500))
 @settings(max_examples=200)
 def test_any_text_as_a_diff_is_shown_as_text(text: str) -> None:
-    for markup in (unified(text), unified("diff --git a/x b/x\n@@ -1 +1 @@\n" + text), replaced(text, text[::-1])):
+    for markup in (
+        unified(text),
+        unified("diff --git a/x b/x\n@@ -1 +1 @@\n" + text),
+        replaced(text, text[::-1]),
+    ):
         for tag in _TAG.findall(markup):
             assert re.match(r"</?(?:section|details|summary|header|code|span|div|p)[\s>]", tag)
             assert not re.search(r"\son\w+=", tag)

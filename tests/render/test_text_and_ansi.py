@@ -50,7 +50,10 @@ def test_ordinary_text_is_shown_exactly_as_it_is(text: str) -> None:
 def test_markdown_of_any_text_holds_nothing_that_acts(text: str) -> None:
     markup = render_markdown(text)
     for tag in tags_of(markup):
-        assert re.match(r"</?(?:p|br|hr|em|strong|s|code|pre|blockquote|ul|ol|li|a|h[1-6]|table|thead|tbody|tr|th|td)\b", tag)
+        assert re.match(
+            r"</?(?:p|br|hr|em|strong|s|code|pre|blockquote|ul|ol|li|a|h[1-6]|table|thead|tbody|tr|th|td)\b",
+            tag,
+        )
         assert not re.search(r"\son\w+\s*=|javascript:|data:", tag, re.I)
 
 

@@ -1,0 +1,62 @@
+"""Lists of runs over real sockets: a row is sent again when its run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from lab.models import Role
+from tests import builders
+from tests.live.lab_server import LabServer, running_lab, session_cookie
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(scope="module")
+def lab(django_db_setup: None) -> Iterator[LabServer]:
+    with running_lab() as server:
+        yield server
+
+
+@contextmanager
+def watching(lab: LabServer, path: str) -> Iterator[ClientConnection]:
+    cookie = session_cookie(builders.person(Role.VIEWER))
+    address = f"ws://{lab.host}{path}"
+    headers = {"Cookie": cookie}
+    with connect(address, origin=f"http://{lab.host}", additional_headers=headers) as socket:  # type: ignore[arg-type]
+        yield socket
+
+
+def rows_until(socket: ClientConnection, text: str) -> str:
+    """The rows of messages up to the one that holds `text`."""
+    seen = ""
+    for _ in range(50):
+        seen += json.loads(socket.recv(timeout=30)).get("rows", "")
+        if text in seen:
+            return seen
+    raise AssertionError(f"{text!r} never came; rows were {seen[-2000:]!r}")
+
+
+def test_the_home_page_hears_of_new_running_and_ended_runs(lab: LabServer) -> None:
+    with watching(lab, "/ws/home/") as socket:
+        run = builders.run()
+        assert f'id="run-{run.pk}"' in rows_until(socket, "queued")
+        builders.start(run)
+        rows_until(socket, "running")
+        builders.append(run, *builders.final_step(1), *builders.ending(outcome="resolved", steps=1))
+        assert 'data-list="ended"' in rows_until(socket, "resolved")
+
+
+def test_an_experiment_hears_of_its_own_runs_only(lab: LabServer) -> None:
+    run, stranger = builders.run(), builders.run()
+    with watching(lab, f"/ws/experiments/{run.experiment_id}/") as socket:
+        rows_until(socket, "queued")
+        builders.start(stranger)
+        builders.start(run)
+        rows = rows_until(socket, "running")
+        assert f'id="run-{run.pk}"' in rows
+        assert f'id="run-{stranger.pk}"' not in rows

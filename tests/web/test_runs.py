@@ -1,0 +1,323 @@
+"""The page of one run over HTTP."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from lab.models import Role, Run
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+_TAG = re.compile(r"<[^>]*>")
+_ITEM = re.compile(r'<li class="(?:step|moment)[^"]*" id="event-(\d+)" data-seqs="([\d,]+)"')
+
+
+@pytest.fixture
+def viewer(client: Client) -> Client:
+    client.force_login(builders.person(Role.VIEWER))
+    return client
+
+
+def page(client: Client, run: Run, query: str = "") -> str:
+    response = client.get(f"/runs/{run.pk}/{query}")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def words(markup: str) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", markup)).split())
+
+
+def seqs(markup: str) -> list[int]:
+    return [int(seq) for _, listed in _ITEM.findall(markup) for seq in listed.split(",")]
+
+
+def long_run(steps: int, *, output: str = "ok\n", ended: bool = False) -> Run:
+    run = builders.run()
+    builders.start(run)
+    events = [event for step in range(1, steps + 1) for event in builders.bash_step(step, "cat x", output)]
+    builders.append(run, *events, *(builders.ending(steps=steps) if ended else []))
+    run.refresh_from_db()
+    return run
+
+
+def test_nobody_sees_a_run_without_signing_in(client: Client) -> None:
+    run = builders.run()
+    for path in ("", "steps", "map", "patch", "tests", "events/1/body", "events/1/raw"):
+        response = client.get(f"/runs/{run.pk}/{path}")
+        assert response.status_code == 302
+        assert response.headers["Location"].startswith("/sign-in/")
+
+
+def test_an_unknown_run_event_or_part_is_not_found(viewer: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    for path in (
+        "/runs/999999/",
+        f"/runs/{run.pk}/events/9999/body",
+        f"/runs/{run.pk}/events/1/raw?part=nothing",
+    ):
+        assert viewer.get(path).status_code == 404
+    assert viewer.get(f"/runs/{run.pk}/events/1/body?part=messages.9.content").status_code == 404
+
+
+def test_a_queued_run_says_what_will_appear(viewer: Client) -> None:
+    text = words(page(viewer, builders.run()))
+    assert "No event yet: the run is queued." in text
+    assert "3 tests must start to pass" in text
+
+
+def test_a_running_run_shows_what_is_used_so_far(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        *builders.bash_step(1, "ls", "a\n"),
+        builders.asked(2),
+        builders.failed_request(2),
+        builders.asked(2, request=2),
+        builders.answered(2, ("Bash", "{}"), request=2),
+        builders.called(2, "Bash", {"command": "python -m pytest -q"}),
+    )
+    text = words(page(viewer, run))
+    assert "Bash is running" in text
+    assert "2 of 150" in text
+    assert "2,518 of 131,072" in text
+    assert "at least $0.01 of $2.00" in text
+    assert "1 failed request unknown unknown" in text
+    assert "Total, at least 8,136 tokens" not in text
+    assert "Usage reported for 2 of 3 requests." in text
+    assert "sandbox bubblewrap, isolated, no network" in text
+
+
+def test_a_finished_run_shows_verdict_failing_tests_and_exit_reason_apart(viewer: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    markup = page(viewer, run)
+    text = words(markup)
+    assert "unresolved dst-schedule" in text
+    assert "exit reason agent" in text
+    assert "F2P 1 of 2 passed P2P 3 of 3 passed" in text
+    assert "failed F2P tests/test_dst.py::test_spring assert 3 == 2 log" in text
+    assert text.index("Verdict") < text.index("Attempt 1")
+    assert "Cancel run" not in text
+
+
+def test_every_event_is_on_the_page_once(viewer: Client) -> None:
+    run = builders.run()
+    last = builders.believable(run)
+    assert sorted(seqs(page(viewer, run))) == list(range(1, last + 1))
+
+
+def test_a_run_without_a_grading_is_not_graded(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(run, *builders.ending()[-2:-1], builders.RunEnded(exit_reason="infrastructure_error"))
+    text = words(page(viewer, run))
+    assert "Not graded: the exit reason is infrastructure_error, which says nothing about the model." in text
+    assert text.startswith("dst-schedule · infrastructure")
+
+
+def test_a_scripted_model_is_labelled_and_free(viewer: Client) -> None:
+    run = builders.run(scripted=True)
+    text = words(page(viewer, run))
+    assert "scripted, no intelligence" in text
+    assert "$0, scripted" in text
+
+
+def test_a_live_run_opens_at_its_end_and_a_finished_one_at_its_start(viewer: Client) -> None:
+    live = page(viewer, long_run(120))
+    assert max(seqs(live)) == 482
+    assert len(seqs(live)) == 200
+    assert 'id="more-before"' in live
+    assert 'id="more-after"' not in live
+    finished = page(viewer, long_run(120, ended=True))
+    assert min(seqs(finished)) == 1
+    assert 'id="more-after"' in finished
+
+
+def test_a_permalink_opens_around_its_step(viewer: Client) -> None:
+    run = long_run(300)
+    markup = page(viewer, run, "?at=600")
+    assert 600 in seqs(markup)
+    assert 'id="more-before"' in markup
+    assert 'id="more-after"' in markup
+
+
+@pytest.mark.parametrize("direction", ["before", "after"])
+def test_a_run_of_5000_events_is_read_in_windows_without_gap_or_repeat(
+    viewer: Client, direction: str
+) -> None:
+    run = long_run(1_250)
+    assert run.last_seq == 5_002
+    at = 0 if direction == "after" else 5_003
+    found: list[int] = []
+    for _ in range(60):
+        markup = viewer.get(f"/runs/{run.pk}/steps?{direction}={at}").content.decode()
+        part = seqs(markup)
+        assert len(part) <= 400
+        found = found + part if direction == "after" else part + found
+        if f'id="more-{direction}"' not in markup:
+            break
+        at = part[-1] if direction == "after" else part[0]
+    assert found == list(range(1, 5_003))
+
+
+def test_the_page_costs_the_same_however_long_the_run_is(viewer: Client) -> None:
+    counts = []
+    for steps in (60, 600):
+        run = long_run(steps, output="line of output\n" * 2_000)
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            markup = page(viewer, run)
+        counts.append(len(queries))
+        assert len(markup.encode()) < 300_000
+    assert counts[1] <= counts[0]
+    assert counts[0] <= 16
+
+
+def test_a_long_body_is_fetched_whole_and_its_bytes_are_raw(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    output = "<script>alert(1)</script>\x1b[31mred\x1b[0m\x00\n" * 2_000
+    builders.append(run, *builders.bash_step(1, "cat x", output))
+    markup = viewer.get(f"/runs/{run.pk}/events/6/body?part=stdout").content.decode()
+    assert "<script" not in markup
+    assert markup.count("&lt;script&gt;") == 2_000
+    raw = viewer.get(f"/runs/{run.pk}/events/6/raw?part=stdout")
+    assert raw.content == output.encode()
+    assert raw.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert raw.headers["X-Content-Type-Options"] == "nosniff"
+    assert raw.headers["Content-Disposition"].startswith("attachment;")
+
+
+def test_hostile_text_is_text_everywhere_on_the_page(viewer: Client) -> None:
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b]52;c;x\x07\u202e"
+    run = builders.run()
+    run.task.title = run.task.statement = evil
+    run.task.save()
+    builders.start(run)
+    builders.append(
+        run,
+        builders.asked(1),
+        builders.answered(1, (evil, evil), content=evil, reasoning=evil),
+        builders.called(1, evil, {"command": evil, evil: evil}),
+        builders.printed(1, evil, stderr=evil, exit_code=1),
+        *builders.final_step(2, evil),
+    )
+    markup = page(viewer, run)
+    assert "<script>" not in markup
+    assert "<img" not in markup
+    assert "\x1b" not in markup
+    steps = markup[markup.index('<ol class="steps"') :]
+    assert "\u202e" not in steps
+
+
+def test_a_body_that_is_gone_is_said_and_hides_nothing_else(viewer: Client) -> None:
+    from lab.models import Blob
+    from lab.services.blobs import path_of
+
+    run = long_run(1, output="unique output of this test\n" * 1_000)
+    for blob in Blob.objects.all():
+        path_of(blob.sha256).unlink(missing_ok=True)
+    markup = page(viewer, run)
+    assert "[body missing]" in markup
+    assert seqs(markup) == list(range(1, run.last_seq + 1))
+    assert viewer.get(f"/runs/{run.pk}/events/6/body?part=stdout").status_code == 404
+
+
+def test_the_patch_is_downloaded_and_shown(viewer: Client) -> None:
+    run = builders.run()
+    assert viewer.get(f"/runs/{run.pk}/patch").status_code == 404
+    builders.believable(run)
+    assert viewer.get(f"/runs/{run.pk}/patch").content.decode() == builders.PATCH
+    assert 'class="line add"' in viewer.get(f"/runs/{run.pk}/patch?show=diff").content.decode()
+
+
+def test_all_tests_are_listed_failed_first_with_their_logs(viewer: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    markup = viewer.get(f"/runs/{run.pk}/tests").content.decode()
+    names = re.findall(r'title="([^"]+)"', markup)
+    assert names[0] == "tests/test_dst.py::test_spring"
+    assert len(names) == 5
+    log = re.search(r'data-lazy="(/runs/tests/\d+/log)"', markup)
+    assert log is not None
+    assert "assert 3 == 2" in viewer.get(log[1]).content.decode()
+
+
+def test_the_minimap_names_each_step_and_what_failed(viewer: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    markup = viewer.get(f"/runs/{run.pk}/map").content.decode()
+    assert re.findall(r'data-kind="(\w+)"', markup) == [
+        "read",
+        "test",
+        "shell",
+        "edit",
+        "test",
+        "edit",
+        "final",
+    ]
+    assert markup.count("failed-test") == 1
+
+
+def test_a_viewer_may_not_cancel(viewer: Client) -> None:
+    run = builders.run()
+    assert "Cancel run" not in page(viewer, run)
+    assert viewer.post(f"/runs/{run.pk}/cancel").status_code == 403
+    assert Run.objects.get(pk=run.pk).status == "queued"
+
+
+def test_an_operator_cancels_by_form_or_by_script(client: Client) -> None:
+    client.force_login(builders.person(Role.OPERATOR))
+    run = builders.run()
+    assert "Cancel run" in page(client, run)
+    response = client.post(f"/runs/{run.pk}/cancel")
+    assert response.headers["Location"] == f"/runs/{run.pk}/"
+    assert "exit reason cancelled" in words(page(client, run))
+    other = builders.run()
+    assert client.post(f"/runs/{other.pk}/cancel", headers={"X-Requested-With": "fetch"}).status_code == 204
+    assert client.get(f"/runs/{other.pk}/cancel").status_code == 405
+
+
+def test_earlier_attempts_fold_above_the_last_one(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        *builders.bash_step(1, "ls", "a\n"),
+        builders.AttemptEnded(exit_reason="infrastructure_error", steps=1, wall_seconds=3.0, retryable=True),
+    )
+    run.attempts.create(n=2)
+    builders.append(run, *builders.opening(), *builders.final_step(1), *builders.ending(steps=1), attempt=2)
+    markup = page(viewer, run)
+    assert "Attempt 1 ended: infrastructure_error show it" in words(markup)
+    assert min(seqs(markup)) == 8
+    assert 'href="?at=1"' in markup
+
+
+def test_a_row_says_what_a_run_waits_for_and_how_it_ended(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        builders.asked(1),
+        builders.answered(1, ("Bash", "{}")),
+        builders.called(1, "Bash", {"command": "make"}),
+    )
+    done = builders.another_run(run, seed=2)
+    builders.believable(done, outcome="resolved")
+    markup = viewer.get(f"/experiments/{run.experiment_id}/").content.decode()
+    text = words(markup)
+    assert "running dst-schedule, seed 1 make" in text
+    assert "step 1 of 150" in text
+    assert re.search(r"resolved dst-schedule, seed 2 .*F2P 2 of 2 7 steps", text)
+    assert f'id="run-{run.pk}"' in markup
