@@ -12,7 +12,7 @@ from lab.engine.events import Event, Record
 
 
 class Sink(Protocol):
-    """Takes events in order. An event returned from `append` may still be in a batch; `flush` makes it durable.
+    """Takes events in order. What `append` returned may still be in a batch; `flush` makes it durable.
 
     Raises:
         LeaseLostError: from any method, when another worker child owns the attempt; nothing was written.

@@ -10,7 +10,7 @@ from lab.engine.errors import ExitReason
 
 
 class StopSignal:
-    """Set once, from any thread; whoever waits on the network or a process registers a callback to break off.
+    """Set once, from any thread; whoever waits on network or process registers a callback to break off.
 
     The first reason wins. Callbacks run in the thread that sets the signal, must be quick and must not raise.
     """
