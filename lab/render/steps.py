@@ -33,7 +33,7 @@ def step_html(run: int, view: StepView) -> SafeString:
     opened = " open" if view.pending or view.kind in {"edit", "final"} else ""
     kept = " data-keep-open" if view.kind in {"edit", "final"} and not view.pending else ""
     mark = _mark(view)
-    label = html.escape(f"Step {view.number}: {_tool(view)} {one_line(_main_argument(view), 80)}".strip())
+    label = html.escape(one_line(f"Step {view.number}: {_tool(view)} {_main_argument(view)}", 120))
     return safe(
         f'<li class="step" id="event-{view.first_seq}" data-seqs="{",".join(map(str, view.seqs))}" '
         f'data-last-seq="{view.last_seq}" data-step="{view.number}" data-attempt="{view.attempt}" '
