@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections
 from lab.engine.errors import InfrastructureError, LeaseLostError
 from lab.engine.events import Event, Record
 from lab.engine.sinks import now
-from lab.models import Run
+from lab.models import Run, RunFacts
 from lab.services import blobs, log
 
 # A quiet run's first event is written at once; what follows within this time shares a transaction.
@@ -52,6 +52,8 @@ class DatabaseSink:
         self._last_seq = self._durable_seq = after_seq
         self._wanted_seq = after_seq
         self._error: Exception | None = None
+        # The writer's own: the roll-up after the last stored event, None when it must be read anew.
+        self._facts: RunFacts | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._write_on, name=f"sink-{run_id}", daemon=True)
 
@@ -170,13 +172,7 @@ class DatabaseSink:
         wait = 0.2
         while True:
             try:
-                log.append(
-                    run_id=self._run_id,
-                    attempt=self._attempt,
-                    lease_token=self._lease_token,
-                    events=[(record.at, record.event) for record in batch],
-                    after_seq=batch[0].seq - 1,
-                )
+                self._append(batch)
                 return
             except (DatabaseError, OSError) as error:
                 connections.close_all()
@@ -187,6 +183,19 @@ class DatabaseSink:
                 wait = min(wait * 2, 5.0)
             if self._already_there(batch[-1].seq):
                 return
+
+    def _append(self, batch: list[Record]) -> None:
+        facts, self._facts = self._facts, None
+        facts = facts or RunFacts.objects.filter(pk=self._run_id).first()
+        log.append(
+            run_id=self._run_id,
+            attempt=self._attempt,
+            lease_token=self._lease_token,
+            events=[(record.at, record.event) for record in batch],
+            after_seq=batch[0].seq - 1,
+            facts=facts,
+        )
+        self._facts = facts
 
     def _already_there(self, seq: int) -> bool:
         """Whether a commit whose answer was lost took effect: nobody else numbers events under this lease."""
