@@ -283,8 +283,8 @@ def test_a_long_log_keeps_its_beginning_and_its_end() -> None:
 
 
 def grading_folders() -> list[Path]:
-    data = os.environ.get("LAB_TEST_DATA") or Path(__file__).parents[4] / "shared" / "data"
-    return sorted(path.parent for path in Path(data).glob("grading/*/report.json"))
+    data = os.environ.get("LAB_TEST_DATA")
+    return sorted(path.parent for path in Path(data).glob("grading/*/report.json")) if data else []
 
 
 @pytest.mark.parametrize(
