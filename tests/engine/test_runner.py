@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lab.engine import registry
-from lab.engine.errors import ExitReason, LeaseLostError
+from lab.engine.errors import AttemptStoppedError, ExitReason, LeaseLostError
 from lab.engine.events import (
     AttemptEnded,
     AttemptStarted,
@@ -257,6 +257,26 @@ def test_a_key_that_a_server_repeats_reaches_neither_the_log_nor_the_next_reques
     assert "[redacted: FAKE_KEY]" in one(sink, PatchCaptured).final_message
     stored = [read_record(json.loads(record.to_line())) for record in sink.records]
     assert all(found.sha256_actual == found.sha256_expected for found in rebuild_inputs(stored))
+
+
+def test_a_key_that_a_command_puts_together_reaches_neither_the_log_nor_the_next_request(make: Make) -> None:
+    with FakeOpenAI(calls(bash("printf 'sk-test-%s' 0123456789abcdef")), says("done")) as server:
+        sink = ListSink()
+        run_attempt(make(server), sink, StopSignal())
+        second = json.dumps(server.calls[1].body)
+    assert KEY not in second
+    assert "[redacted: FAKE_KEY]" in second
+    assert KEY not in "".join(record.to_line() for record in sink.records)
+
+
+def test_a_cancel_raised_before_a_step_is_not_verified_either(make: Make) -> None:
+    def cancel() -> None:
+        raise AttemptStoppedError(ExitReason.CANCELLED)
+
+    result, sink = attempt(make, says("never"), before_step=cancel)
+    assert (result.exit_reason, result.verdict) == (ExitReason.CANCELLED, None)
+    assert one(sink, PatchCaptured).exit_reason == "cancelled"
+    assert of(sink, VerificationStarted) == []
 
 
 def test_the_opening_event_holds_the_facts_and_what_the_caller_adds(make: Make) -> None:
