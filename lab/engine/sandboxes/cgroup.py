@@ -32,10 +32,12 @@ class Counters(NamedTuple):
 class ControlGroup:
     """The group folders of one sandbox, one in each hierarchy in use (a single one under version 2)."""
 
-    def __init__(self, folders: dict[str, Path], version: int) -> None:
+    def __init__(self, folders: dict[str, Path], version: int, limits: SandboxLimits) -> None:
         self.version = version
         self._folders = folders
-        self._kill_counter = self._open_kill_counter()
+        self._most_processes = limits.processes
+        self._kill_counter = self._open("memory", "memory.events" if version == 2 else "memory.oom_control")
+        self._process_counter = self._open("pids", "pids.current")
 
     @property
     def folders(self) -> list[Path]:
@@ -76,6 +78,15 @@ class ControlGroup:
                 return int(value)
         return 0
 
+    def is_full(self) -> bool:
+        """True when hardly any process can be made any more; cheap enough for every command."""
+        if self._process_counter is None or self._most_processes is None:
+            return False
+        try:
+            return int(os.pread(self._process_counter, 32, 0)) >= self._most_processes
+        except (OSError, ValueError):
+            return False
+
     def counters(self) -> Counters:
         if self.version == 2:
             folder = self.folders[0]
@@ -89,16 +100,16 @@ class ControlGroup:
 
     def remove(self) -> None:
         """Remove the folders; members must be dead. Waits a moment for the kernel to notice that they are."""
-        if self._kill_counter is not None:
-            os.close(self._kill_counter)
-            self._kill_counter = None
+        for descriptor in (self._kill_counter, self._process_counter):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._kill_counter = self._process_counter = None
         remove_folders(self.folders)
 
-    def _open_kill_counter(self) -> int | None:
-        folder = self._folders.get("memory")
+    def _open(self, controller: str, name: str) -> int | None:
+        folder = self._folders.get(controller)
         if folder is None:
             return None
-        name = "memory.events" if self.version == 2 else "memory.oom_control"
         try:
             return os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -156,7 +167,7 @@ def _create_version_1(name: str, limits: SandboxLimits) -> ControlGroup | None:
                 folder.rmdir()
             continue
         folders[controller] = folder
-    return ControlGroup(folders, 1) if folders else None
+    return ControlGroup(folders, 1, limits) if folders else None
 
 
 def _limit_version_1(controller: str, folder: Path, limits: SandboxLimits) -> None:
@@ -186,7 +197,7 @@ def _create_version_2(name: str, limits: SandboxLimits) -> ControlGroup | None:
                 folder.rmdir()
             continue
         controllers = (folder / "cgroup.controllers").read_text().split()
-        return ControlGroup(dict.fromkeys(controllers or ["none"], folder), 2)
+        return ControlGroup(dict.fromkeys(controllers or ["none"], folder), 2, limits)
     return None
 
 

@@ -91,7 +91,7 @@ class KeptShell:
         """The text for `bash -c`; `environment` is what every command gets."""
         descriptor = self._create("begin")
         with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor, no path)
-            file.write(begin_file(environment))
+            file.write(begin_file(environment, self.inherited))
         return control_program(self.inherited)
 
     def started(self) -> None:

@@ -98,6 +98,7 @@ class LocalSandbox:
         if any("\0" in text for text in (*argv, folder, *extra.keys(), *extra.values())):
             self._shell.raise_if_lost()
             return _refused("the command holds a NUL byte, which no program can be given")
+        self._make_room()
         kills = self._group.memory_kills() if self._group is not None else 0
         ended = self._shell.run(
             command_body(argv, folder, extra),
@@ -182,6 +183,11 @@ class LocalSandbox:
         if self._group is not None:
             found |= self._group.members() & table.keys()
         return found
+
+    def _make_room(self) -> None:
+        """Where commands before left so many processes that none can be added, those go."""
+        if self._group is not None and self._group.is_full():
+            self._kill_command(None, 0)
 
     def _kill_command(self, leader: int | None, began: int) -> None:
         """Kill what a command started, daemons included; spare what earlier commands left running.

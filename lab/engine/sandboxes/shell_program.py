@@ -81,20 +81,21 @@ def control_program(fds: Descriptors) -> str:
     )
 
 
-def begin_file(environment: Mapping[str, str]) -> bytes:
+def begin_file(environment: Mapping[str, str], fds: Descriptors) -> bytes:
     """What every command needs: its environment, and an honest exit code when `wait` was disturbed.
 
     `wait` returns early when a signal comes or the command is stopped; `wait -f` would not, but spins for
-    ever when the command has ended before it begins (bash 5.2).
+    ever when the command has ended before it begins (bash 5.2). The pause is a read from a silent pipe: where
+    no process can be made any more, a fork would end the shell.
 
     The environment is set once, here, but for names that would change how the control shell itself works.
     """
     inherited = {name: value for name, value in environment.items() if not _steers_bash(name)}
     steering = {name: value for name, value in environment.items() if _steers_bash(name)}
     settle = (
-        b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do PATH=/usr/bin:/bin sleep 0.05; done; '
+        b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do read -r -t 0.05 -u %d lab_line; done; '
         b'wait "$lab_pid" 2>/dev/null; lab_again=$?; [[ $lab_again -eq 127 ]] || lab_code=$lab_again; }\n'
-    )
+    ) % fds.commands
     return _exports(inherited) + b"lab_environment() {\n:\n" + _exports(steering) + b"}\n" + settle
 
 

@@ -315,6 +315,8 @@ def test_many_processes_are_held_by_the_limit_and_the_sandbox_recovers(start: St
     bomb = sandbox.exec(["bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 60"], timeout=2)
     assert bomb.exit_code is None or bomb.exit_code
     assert eventually(lambda: sandbox.exec(["true"], timeout=5).exit_code == 0, 30)
+    sandbox.exec(["bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 0.5"], timeout=20)
+    assert eventually(lambda: sandbox.exec(["true"], timeout=5).exit_code == 0, 30)
 
 
 def test_a_kill_for_memory_is_told_even_when_the_command_says_all_is_well(start: Start) -> None:
