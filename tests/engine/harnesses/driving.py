@@ -144,13 +144,7 @@ def drive(
     limits = limits if limits is not None else config.limits
     stop = stop if stop is not None else StopSignal()
     family = registry.family(config.family)
-    settings = {
-        "name": "fake",
-        "model_id": "fake",
-        "base_url": server.base_url,
-        "price": {"basis": "unknown"},
-    }
-    configured = ModelConfig.model_validate({**settings, **(model or {})})
+    configured = _configured(server, model)
     log = _Log(spent_usd_before, on_event)
     driven = Driven(None, log.sink, server)
     log.emit(_started(family, config, configured, limits))
@@ -181,6 +175,11 @@ def drive(
         )
         _finish(driven, family, session)
     return driven
+
+
+def _configured(server: FakeOpenAI, changed: JSONObject | None) -> ModelConfig:
+    fields = {"name": "fake", "model_id": "fake", "base_url": server.base_url, "price": {"basis": "unknown"}}
+    return ModelConfig.model_validate({**fields, **(changed or {})})
 
 
 def _started(family: Family, config: HarnessConfig, model: ModelConfig, limits: Limits) -> AttemptStarted:
