@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
+# Static files are read in pieces by a thread, which is what is wanted; each would warn of it once.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 # Before anything that needs models.
 pages = get_asgi_application()
 

@@ -85,6 +85,8 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
 
     async def _begin(self) -> None:
         watcher.hub.join(self.topic, self.viewer, position=0)
+        # A list of which nothing has changed has nothing to say; the page is to know that it is live.
+        await self.send(text_data=messages.alive())
 
     async def _catch_up(self) -> None:
         """The queue was dropped."""

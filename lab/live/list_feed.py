@@ -10,9 +10,12 @@ from django.template.loader import render_to_string
 from lab.live import messages
 from lab.live.hub import Message, Topic
 from lab.models import Run
+from lab.services import overview
 
 ROWS_SECONDS = 0.25
 _ROWS_AT_ONCE = 50
+
+_HOME_PARTS = ("home/_slots.html", "home/_finished.html", "home/_latest.html", "components/_running.html")
 
 RowState = tuple[int, int, str, bool]
 
@@ -45,12 +48,20 @@ class ListFeed:
             self._seen = {
                 pk: state for pk, state in self._seen.items() if pk in states and state[2] != "ended"
             }
+        if not shown:
+            return []
         rows = Run.objects.filter(pk__in=shown).for_rows().order_by("position", "id")
-        return (
-            [messages.rows([render_to_string("runs/_row.html", {"run": run}) for run in rows])]
-            if shown
-            else []
-        )
+        html = [render_to_string("runs/_row.html", {"run": run}) for run in rows]
+        return [messages.rows(html, parts=self._parts())]
+
+    def _parts(self) -> list[str]:
+        """What the page says of all runs of the list together."""
+        if self._topic.kind == "experiment":
+            counts = overview.experiment_counts(self._topic.key)
+            return [render_to_string("experiments/_counts.html", {"counts": counts})]
+        slots = overview.slots()
+        context = {"slots": slots, "running_count": slots.busy, "latest": overview.latest_experiment()}
+        return [render_to_string(name, context) for name in _HOME_PARTS]
 
     def _states(self) -> dict[int, RowState]:
         rows = self._runs().values_list("pk", "last_seq", "status", "cancel_asked")

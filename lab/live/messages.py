@@ -41,9 +41,9 @@ def draft(html: str, *, seq: int, step: int, version: int) -> Message:
     return Message(seq, seq, _text({"draft": html, "step": step, "version": version, "of": seq}))
 
 
-def rows(html: Sequence[str], *, seq: int = 0) -> Message:
-    """Rows of a list of runs."""
-    return Message(seq, seq, _text({"rows": "".join(html)}))
+def rows(html: Sequence[str], *, parts: Sequence[str] = (), seq: int = 0) -> Message:
+    """Rows of a list of runs, and what the page says of the list as a whole."""
+    return Message(seq, seq, _text({"rows": "".join(html), "parts": "".join(parts)}))
 
 
 def alive() -> str:

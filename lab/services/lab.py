@@ -12,7 +12,7 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from lab.models import Blob, Call, Run
+from lab.models import Blob, Call
 from lab.services import heartbeats
 from lab.services.isolation import Isolation, isolation
 
@@ -28,8 +28,6 @@ class LabState(NamedTuple):
     sandbox: str
     spent_today: str
     data_folder: str
-    busy_slots: int
-    slots: int
 
 
 def workers_alive() -> bool:
@@ -49,8 +47,6 @@ def state() -> LabState:
         sandbox=_sandbox(isolation()),
         spent_today=_spent_today(),
         data_folder=_data_folder(),
-        busy_slots=Run.objects.holding_slots().count(),
-        slots=settings.LAB_RUN_SLOTS,
     )
 
 

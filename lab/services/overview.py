@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db.models import Avg, Count, Q, Sum
 from django.urls import reverse
 
@@ -43,6 +44,49 @@ class Standing(NamedTuple):
     graded: int
     total: int
     arms: list[ArmStanding]
+
+
+class Slots(NamedTuple):
+    """How full the lab is."""
+
+    busy: int
+    total: int
+    queued: int
+    finished: int
+
+
+class ExperimentCounts(NamedTuple):
+    """How far an experiment is; `resolved` is of `graded`."""
+
+    total: int
+    ended: int
+    resolved: int
+    graded: int
+
+
+def slots() -> Slots:
+    """How many runs hold a slot, wait for one and have ended, in one query."""
+    free = [Run.Status.QUEUED, Run.Status.ENDED]
+    return Slots(
+        total=settings.LAB_RUN_SLOTS,
+        **Run.objects.aggregate(
+            busy=Count("pk", filter=~Q(status__in=free)),
+            queued=Count("pk", filter=Q(status=Run.Status.QUEUED)),
+            finished=Count("pk", filter=Q(status=Run.Status.ENDED)),
+        ),
+    )
+
+
+def experiment_counts(experiment_id: int) -> ExperimentCounts:
+    """How many of an experiment's runs have ended, are graded, are resolved."""
+    return ExperimentCounts(
+        **Run.objects.filter(experiment_id=experiment_id).aggregate(
+            total=Count("pk"),
+            ended=Count("pk", filter=Q(status=Run.Status.ENDED)),
+            resolved=Count("pk", filter=Q(facts__verdict=Outcome.RESOLVED)),
+            graded=Count("pk", filter=Q(facts__verdict__in=GRADED)),
+        )
+    )
 
 
 def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 
 from django import template
-from django.utils.safestring import SafeString
 
 from lab.models import Run
 from lab.render import numbers
@@ -22,17 +21,23 @@ def run_row(run: Run) -> run_pages.RunRow:
 
 
 @register.filter
+def thousands(number: int | None) -> str:
+    """131072 as 131,072."""
+    return "" if number is None else f"{number:,}"
+
+
+@register.filter
 def plain(text: object) -> str:
     """A name or title with what cannot be seen made visible; the template escapes it."""
     return visible_text(str(text))
 
 
 @register.filter
-def growing(since: dt.datetime | None) -> SafeString | str:
+def growing(since: dt.datetime | None) -> str:
     """A clock that grows, in tenths of a second."""
     return numbers.growing(since, fine=True) if since else ""
 
 
 @register.filter
-def day_and_time(at: dt.datetime | None) -> SafeString | str:
+def day_and_time(at: dt.datetime | None) -> str:
     return numbers.day_and_time(at) if at else ""

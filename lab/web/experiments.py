@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Run
+from lab.services import overview
 
 PAGE = 100
 
@@ -21,6 +22,7 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
         resolved_count=Count("runs", filter=Q(runs__facts__verdict="resolved")),
         graded_count=Count("runs", filter=Q(runs__facts__verdict__in=["resolved", "unresolved"])),
     )
+    experiments = experiments.order_by("-id")
     page = Paginator(experiments, PAGE).get_page(request.GET.get("page"))
     return render(request, "experiments/list.html", {"place": "experiments", "page": page})
 
@@ -30,17 +32,11 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment = get_object_or_404(Experiment.objects.select_related("launched_by", "task_set"), pk=pk)
     runs = Run.objects.filter(experiment=experiment).for_rows().order_by("position", "id")
     page = Paginator(runs, PAGE).get_page(request.GET.get("page"))
-    counts = experiment.runs.aggregate(
-        total=Count("id"),
-        ended=Count("id", filter=Q(status=Run.Status.ENDED)),
-        resolved=Count("id", filter=Q(facts__verdict="resolved")),
-        graded=Count("id", filter=Q(facts__verdict__in=["resolved", "unresolved"])),
-    )
     context = {
         "place": "experiments",
         "experiment": experiment,
         "arms": experiment.arms.select_related("harness_version__harness", "model__endpoint"),
         "page": page,
-        "counts": counts,
+        "counts": overview.experiment_counts(pk),
     }
     return render(request, "experiments/detail.html", context)

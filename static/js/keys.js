@@ -79,6 +79,9 @@ onKey("l", () => {
   return true;
 });
 
+// After a mistake the reader stands in the first field that has one.
+document.querySelector('[aria-invalid="true"]')?.focus();
+
 // A form sent with Ctrl+Enter from anywhere in it, as the key cap on its button says.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;

@@ -67,5 +67,5 @@ if (form) {
   window.addEventListener("pageshow", describe);
   describe();
   showLimits();
-  form.querySelector("[data-errors]")?.focus();
+  if (!form.querySelector("[aria-invalid]")) form.querySelector("[data-errors]")?.focus();
 }

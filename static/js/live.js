@@ -226,7 +226,13 @@ for (const root of document.querySelectorAll("[data-live-rows]")) {
   startClocks();
   new LiveSocket({
     url: () => root.dataset.liveRows,
-    take: (message) => { if (message.rows) takeRows(root, message.rows); },
+    take: (message) => {
+      if (message.rows) takeRows(root, message.rows);
+      for (const part of elementsOf(message.parts ?? "")) {
+        const old = document.getElementById(part.id);
+        if (old && old.outerHTML !== part.outerHTML) replaceKeeping(old, part);
+      }
+    },
     say: (state, since) => showState(state, state === "away" ? awaySince(since) : ""),
   });
 }
