@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.person import somebody
+from tests.whole_lab import WholeLab, commands, wait_for
+
+pytestmark = pytest.mark.e2e
+
+SLOW = {"LAB_SCRIPTED_CHUNK_SECONDS": "0.4", "LAB_LEASE_SECONDS": "4"}
+LAUNCH = """
+from django.contrib.auth.models import User
+from lab.models import HarnessVersion, Model, Task
+from lab.services import messages, runs
+
+def launch():
+    return runs.launch(
+        by=User.objects.get(),
+        tasks=list(Task.objects.all()[:1]),
+        harness_versions=list(HarnessVersion.objects.all()),
+        models=list(Model.objects.filter(name="scripted/solver")),
+    ).runs.get().pk
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[WholeLab]:
+    """One lab for the tests that leave it up, as it was."""
+    with WholeLab() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def slow_lab() -> Iterator[WholeLab]:
+    """A lab whose scripted models take their time, to be interrupted; up after each test."""
+    with WholeLab(**SLOW) as started:
+        yield started
+
+
+def status(lab: WholeLab, run: int) -> str:
+    return str(lab.value("SELECT status FROM lab_run WHERE id = ?", run))
+
+
+def kinds(lab: WholeLab, run: int) -> list[str]:
+    return [kind for (kind,) in lab.query("SELECT kind FROM lab_event WHERE run_id = ? ORDER BY seq", run)]
+
+
+def wait_until_ended(lab: WholeLab, run: int, seconds: float = 60) -> str:
+    wait_for(
+        lambda: status(lab, run) == "ended", what=f"end of run {run}: {kinds(lab, run)}", seconds=seconds
+    )
+    return str(lab.value("SELECT exit_reason FROM lab_run WHERE id = ?", run))
+
+
+def wait_for_call(lab: WholeLab, run: int) -> None:
+    wait_for(lambda: "model_call_started" in kinds(lab, run), what=f"a model call of run {run}")
+
+
+def worker_of(lab: WholeLab, run: int) -> int:
+    worker = lab.value("SELECT worker FROM lab_attempt WHERE run_id = ? ORDER BY n DESC", run)
+    return int(worker.split("/")[1])
+
+
+def sandboxes(lab: WholeLab) -> list[str]:
+    return [path.name for path in (lab.data_folder / "sandboxes").glob("*")]
+
+
+def processes(lab: WholeLab) -> list[str]:
+    """Processes that belong to this lab: by its folder, or by the variable that names it."""
+    found = []
+    for pid, command in commands().items():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            environment = b""
+        if str(lab.data_folder) in command or f"LAB_DATA_DIR={lab.data_folder}".encode() in environment:
+            found.append(f"{pid} {command}")
+    return found
+
+
+def check_log(lab: WholeLab, run: int) -> None:
+    """What holds after every fault: no gap, one end, no sandbox, no run that says it is still going on."""
+    seqs = [seq for (seq,) in lab.query("SELECT seq FROM lab_event WHERE run_id = ? ORDER BY seq", run)]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert lab.value("SELECT last_seq FROM lab_run WHERE id = ?", run) == len(seqs)
+    assert kinds(lab, run).count("run_ended") == 1
+    assert kinds(lab, run)[-1] == "run_ended"
+    wait_for(lambda: not sandboxes(lab), what="the end of every sandbox", seconds=60)
+
+
+def test_a_launched_run_reaches_its_verdict(lab: WholeLab) -> None:
+    run = somebody(lab).launch()
+    assert wait_until_ended(lab, run) == "agent"
+    assert lab.value("SELECT verdict FROM lab_run_facts WHERE run_id = ?", run) == "resolved"
+    check_log(lab, run)
+
+
+def test_ctrl_c_in_the_middle_of_a_run_leaves_nothing_and_the_next_start_takes_it_up(
+    slow_lab: WholeLab,
+) -> None:
+    run = somebody(slow_lab).launch()
+    wait_for_call(slow_lab, run)
+    slow_lab.stop()
+    assert processes(slow_lab) == []
+    assert sandboxes(slow_lab) == []
+    assert status(slow_lab, run) != "ended"
+    slow_lab.start()
+    wait_for(lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt")
+    somebody(slow_lab).cancel(run)
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    assert {"model_call_interrupted", "tool_call_interrupted"} & set(kinds(slow_lab, run))
+    check_log(slow_lab, run)
+
+
+def test_a_killed_worker_child_costs_an_attempt_and_not_the_run(slow_lab: WholeLab) -> None:
+    run = somebody(slow_lab).launch()
+    wait_for_call(slow_lab, run)
+    os.kill(worker_of(slow_lab, run), signal.SIGKILL)
+    wait_for(
+        lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt", seconds=60
+    )
+    reasons = slow_lab.query("SELECT exit_reason FROM lab_attempt WHERE run_id = ? ORDER BY n", run)
+    assert reasons[0] == ("infrastructure_error",)
+    wait_for(lambda: len(sandboxes(slow_lab)) <= 1, what="the end of the first sandbox", seconds=30)
+    somebody(slow_lab).cancel(run)
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    check_log(slow_lab, run)
+
+
+def test_a_killed_worker_comes_back_and_its_run_goes_on(slow_lab: WholeLab) -> None:
+    run = somebody(slow_lab).launch()
+    wait_for_call(slow_lab, run)
+    os.kill(slow_lab.child("celery", "--queues runs"), signal.SIGKILL)
+    wait_for(
+        lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt", seconds=90
+    )
+    assert "worker runs ended (SIGKILL); it starts again" in slow_lab.output
+    somebody(slow_lab).cancel(run)
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    check_log(slow_lab, run)
+
+
+def test_a_frozen_worker_child_that_wakes_up_late_writes_nothing(slow_lab: WholeLab) -> None:
+    run = somebody(slow_lab).launch()
+    wait_for_call(slow_lab, run)
+    frozen = worker_of(slow_lab, run)
+    os.kill(frozen, signal.SIGSTOP)
+    wait_for(
+        lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt", seconds=60
+    )
+    os.kill(frozen, signal.SIGCONT)
+    somebody(slow_lab).cancel(run)
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    check_log(slow_lab, run)
+    late = "SELECT COUNT(*) FROM lab_event WHERE run_id = ? AND attempt = 1 AND seq > ?"
+    second = kinds(slow_lab, run).index("attempt_started", 1) + 1
+    assert slow_lab.value(late, run, second) == 0
+
+
+def test_a_cancel_while_the_lab_stops_holds_after_the_next_start(slow_lab: WholeLab) -> None:
+    person = somebody(slow_lab)
+    run = person.launch()
+    wait_for_call(slow_lab, run)
+    # The worker is frozen, so that the lab is down before it can act on the cancel.
+    os.kill(worker_of(slow_lab, run), signal.SIGSTOP)
+    person.cancel(run)
+    slow_lab.stop()
+    assert processes(slow_lab) == []
+    slow_lab.start()
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    assert kinds(slow_lab, run).count("attempt_started") == 1
+    check_log(slow_lab, run)
+
+
+def test_a_killed_lab_leaves_no_process_and_the_next_start_removes_its_sandboxes(slow_lab: WholeLab) -> None:
+    person = somebody(slow_lab)
+    run = person.launch()
+    wait_for_call(slow_lab, run)
+    os.kill(slow_lab.pid, signal.SIGKILL)
+    # The killed process itself stays as a zombie until somebody asks for its end.
+    slow_lab.stop()
+    wait_for(lambda: not processes(slow_lab), what="the end of every process", seconds=30)
+    slow_lab.start()
+    somebody(slow_lab).cancel(run)
+    assert wait_until_ended(slow_lab, run) == "cancelled"
+    check_log(slow_lab, run)
+
+
+def test_a_cancel_in_the_middle_of_a_command_ends_the_run_in_time(lab: WholeLab) -> None:
+    task = lab.program(
+        """
+from lab.models import Task
+steps = [{"run": {"command": "sleep 300", "timeout": 400}}, {"finish": {"message": "done"}}]
+task = Task.objects.last()
+task.hidden.plans = {"scripted/solver": [{"steps": steps}]}
+task.hidden.save()
+print(json.dumps(task.slug))
+"""
+    )
+    person = somebody(lab)
+    run = person.launch(task=task)
+    wait_for(lambda: "tool_call_started" in kinds(lab, run), what="the command")
+    person.cancel(run)
+    assert wait_until_ended(lab, run, seconds=20) == "cancelled"
+    when = "SELECT julianday(at) * 86400 FROM lab_event WHERE run_id = ? AND kind = ?"
+    asked, ended = (lab.value(when, run, kind) for kind in ("control_asked", "tool_call_interrupted"))
+    assert ended - asked < 2
+    check_log(lab, run)
+
+
+def test_a_message_that_is_lost_only_costs_time(lab: WholeLab) -> None:
+    run = lab.program(LAUNCH + "messages._send = lambda count: None\nprint(launch())")
+    assert wait_until_ended(lab, run) == "agent"
+    check_log(lab, run)
+
+
+def test_eight_launches_at_once_with_doubled_messages_run_once_each(lab: WholeLab) -> None:
+    runs = lab.program(LAUNCH + "print([launch() for _ in range(8)]); messages._send(8)")
+    for run in runs:
+        assert wait_until_ended(lab, run, seconds=150) == "agent"
+        assert lab.value("SELECT COUNT(*) FROM lab_attempt WHERE run_id = ?", run) == 1
