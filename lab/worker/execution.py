@@ -16,6 +16,8 @@ from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.limits import Limits
+from lab.engine.llm.transport import tls_context
+from lab.engine.pricing import load_prices
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
@@ -102,6 +104,9 @@ def warm_up() -> None:
         isolation.provider(sandbox.kind).available()
     for name in preset_names():
         load_preset(name)
+    load_prices()
+    for public in (False, True):
+        tls_context(public=public)
     connections.close_all()
 
 

@@ -7,6 +7,7 @@ does. So the network layer below the HTTP client keeps a handle on the one socke
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import select
 import socket
@@ -214,13 +215,17 @@ class _Stream(NetworkStream):
         return None
 
 
+@functools.cache
+def tls_context(*, public: bool) -> ssl.SSLContext:
+    """Made once in a process: reading certificates takes 20 ms. `public`: those that come with httpx2."""
+    return httpx2.create_ssl_context() if public else ssl.create_default_context()
+
+
 class AbortableTransport(httpx2.HTTPTransport):
     """HTTP/1.1 over `AbortableBackend`, through the environment's proxy except for loopback addresses."""
 
     def __init__(self, base_url: str, backend: AbortableBackend) -> None:
-        context = (
-            httpx2.create_ssl_context() if base_url.startswith("https:") else ssl.create_default_context()
-        )
+        context = tls_context(public=base_url.startswith("https:"))
         proxy = proxy_for(base_url)
         # The parent class has no argument for the network layer; its pool has.
         if proxy is None:
