@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from django.template.loader import render_to_string
@@ -14,7 +15,7 @@ from lab.render.events import draft_html
 from lab.services import run_pages
 from lab.services.trajectories import LogReader
 
-PARTS_SECONDS = 0.25
+PARTS_SECONDS = 0.4
 DRAFT_SECONDS = 0.05
 _EVENTS_AT_ONCE = 200
 
@@ -41,20 +42,18 @@ class RunFeed:
         self._draft_version = 0
         self._draft_at = 0.0
 
-    def changed(self, state: RunState) -> list[Message]:
-        """The messages that a look at the run's state calls for."""
-        found: list[Message] = []
+    def changed(self, state: RunState) -> Iterator[Message]:
+        """The messages that a look at the run's state calls for; steps before anything else is computed."""
         if state != self._seen:
             self._parts_stale = self._parts_stale or self._differs_for_parts(state)
             while state.last_seq > self._reader.position:
                 batch = self._reader.read(limit=_EVENTS_AT_ONCE)
                 if batch is None:
                     break
-                found.append(messages.steps(batch))
+                yield messages.steps(batch)
             self._seen = state
-        found += self._draft(state)
-        found += self._changed_parts(state)
-        return found
+        yield from self._draft(state)
+        yield from self._changed_parts(state)
 
     @property
     def waits(self) -> bool:

@@ -40,6 +40,12 @@ class CallView:
     started: LogEvent
     ended: LogEvent | None = None
     changes: list[Payload] = field(default_factory=list)
+    kind: Kind = field(init=False)
+    icon: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kind = call_kind(self.tool, self.executor, self.arguments)
+        self.icon = icon_of(self.kind, self.tool, self.executor, self.arguments)
 
     @property
     def tool(self) -> str:
@@ -57,14 +63,6 @@ class CallView:
     @property
     def malformed(self) -> bool:
         return bool(self.started.payload.get("malformed"))
-
-    @property
-    def kind(self) -> Kind:
-        return call_kind(self.tool, self.executor, self.arguments)
-
-    @property
-    def icon(self) -> str:
-        return icon_of(self.kind, self.tool, self.executor, self.arguments)
 
     @property
     def result(self) -> Payload:

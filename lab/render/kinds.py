@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from lab.render.text import excerpt
@@ -60,7 +61,7 @@ def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
         return "edit"
     if name in _FINALS:
         return "final"
-    return command_kind(command_of(arguments))
+    return command_kind(command_of(arguments)[:_READ_CHARACTERS])
 
 
 def command_of(arguments: Mapping[str, Any]) -> str:
@@ -68,13 +69,14 @@ def command_of(arguments: Mapping[str, Any]) -> str:
     return excerpt(arguments.get("command") or arguments.get("cmd")).text
 
 
+@lru_cache(maxsize=4096)
 def command_kind(command: str) -> Kind:
     """The kind of one command line. A test run is one whatever its result; writing a file is an edit."""
-    text = command[:_READ_CHARACTERS]
-    segments = [segment.split() for segment in _SEPARATORS.split(text.partition("<<")[0]) if segment.strip()]
+    text = command[:_READ_CHARACTERS].partition("<<")[0]
+    segments = [segment.split() for segment in _SEPARATORS.split(text) if segment.strip()]
     if any(_TEST.search(" ".join(words)) for words in segments):
         return "test"
-    if _EDIT.search(text.partition("<<")[0]):
+    if _EDIT.search(text):
         return "edit"
     return "read" if segments and all(_only_reads(words) for words in segments) else "shell"
 

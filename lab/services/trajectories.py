@@ -16,7 +16,7 @@ import zstandard
 from django.db.models import Max, Min
 
 from lab.engine.llm.base import JSONObject
-from lab.models import Event
+from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
 from lab.render.kinds import Kind, call_kind, icon_of
 from lab.render.text import Excerpt, count_lines
@@ -43,7 +43,6 @@ _SHOWN: dict[str, frozenset[str]] = {
     ),
     "tool_call_finished": frozenset({"text", "observation"}),
     "tool_call_interrupted": frozenset({"text"}),
-    "patch_captured": frozenset(),
 }
 # What joins the conversation repeats what stands beside it.
 _REPEATED: dict[str, tuple[str, ...]] = {
@@ -86,10 +85,11 @@ def window(
     after: int | None = None,
     from_end: bool = False,
     steps: int = WINDOW_STEPS,
+    last_seq: int | None = None,
 ) -> Window:
     """About `steps` steps: around number `at`, before or after a number, else from the start or the end.
 
-    Costs the same however long the run is.
+    Costs the same however long the run is. `last_seq` is the run's last number where the caller knows it.
     """
     if at is not None:
         rows = _backward(run_id, at + 1, _BEFORE_PERMALINK)
@@ -104,7 +104,9 @@ def window(
     if not rows:
         return Window([], 0, 0, more_before=False, more_after=False)
     first, last = rows[0].seq, rows[-1].seq
-    more_after = Event.objects.filter(run_id=run_id, seq__gt=last).exists()
+    if last_seq is None:
+        last_seq = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first() or 0
+    more_after = last < last_seq
     return Window(_fragments(run_id, rows), first, last, more_before=first > 1, more_after=more_after)
 
 
@@ -179,9 +181,9 @@ def _events_in(run_id: int, groups: list[list[_Row]]) -> dict[int, LogEvent]:
     if not groups:
         return {}
     last = max(group[-1].seq for group in groups)
-    stored = Event.objects.filter(run_id=run_id, seq__gte=groups[0][0].seq, seq__lte=last)
+    stored = Event.objects.filter(run_id=run_id, seq__gte=groups[0][0].seq, seq__lte=last).order_by("seq")
     wanted = {row.seq for group in groups for row in group}
-    return {row.seq: log_event(row) for row in stored.order_by("seq") if row.seq in wanted}
+    return {row[0]: log_event(*row) for row in stored.values_list(*_COLUMNS) if row[0] in wanted}
 
 
 class LogReader:
@@ -201,8 +203,8 @@ class LogReader:
 
     def read(self, *, limit: int = 200) -> Batch | None:
         """The next events, None when there are none."""
-        new = Event.objects.filter(run_id=self.run_id, seq__gt=self.position).order_by("seq")[:limit]
-        events = [log_event(row) for row in new]
+        new = Event.objects.filter(run_id=self.run_id, seq__gt=self.position).order_by("seq")
+        events = [log_event(*row) for row in new.values_list(*_COLUMNS)[:limit]]
         if not events:
             return None
         touched: list[list[LogEvent]] = []
@@ -230,7 +232,7 @@ class LogReader:
         if last is None:
             return []
         rows = before.filter(attempt=last[0], step=last[1]).order_by("seq")
-        return [log_event(row) for row in rows]
+        return [log_event(*row) for row in rows.values_list(*_COLUMNS)]
 
 
 # The time tells a run from one of another database that had its number.
@@ -266,8 +268,14 @@ class _Cache:
             while self._held > self._limit and self._items:
                 self._held -= len(self._items.popitem(last=False)[1].html)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._items.clear()
+            self._held = 0
+
 
 _cache = _Cache(_CACHE_CHARACTERS)
+forget_rendered = _cache.clear
 
 
 def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
@@ -280,28 +288,36 @@ def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
     return found
 
 
-def log_event(row: Event) -> LogEvent:
+_COLUMNS = ("seq", "attempt", "step", "kind", "at", "payload")
+
+
+def log_event(
+    seq: int, attempt: int, step: int | None, kind: str, at: dt.datetime, stored: JSONObject
+) -> LogEvent:
     """A stored row as pages read it."""
-    payload: JSONObject = dict(row.payload)
-    for name in _REPEATED.get(row.kind, ()):
-        payload.pop(name, None)
-    shown = _SHOWN.get(row.kind, frozenset())
-    if row.kind == "tool_call_started" and payload.get("malformed"):
+    left_out = _REPEATED.get(kind, ())
+    payload = {name: value for name, value in stored.items() if name not in left_out}
+    shown = _SHOWN.get(kind, _NOTHING)
+    if kind == "tool_call_started" and payload.get("malformed"):
         shown = shown | {"raw_arguments"}
-    if row.kind == "tool_call_finished" and payload.get("stdout") and not payload.get("observation_dropped"):
+    if kind == "tool_call_finished" and payload.get("stdout") and not payload.get("observation_dropped"):
         shown = frozenset({"text"})
-    return LogEvent(row.seq, row.attempt, row.step, row.kind, row.at, _excerpts(payload, shown))
+    return LogEvent(seq, attempt, step, kind, at, _excerpts(payload, shown))
+
+
+_NOTHING: frozenset[str] = frozenset()
 
 
 def _excerpts(value: Any, shown: frozenset[str], name: str = "") -> Any:
+    """The value with an excerpt for each reference. Most values are plain and are not visited one by one."""
     if isinstance(value, list):
-        return [_excerpts(item, shown) for item in value]
-    if not isinstance(value, dict):
-        return value
+        return [_excerpts(item, shown) if isinstance(item, dict | list) else item for item in value]
     if is_reference(value):
         return stored_excerpt(value) if name in shown else _preview(value)
-    plain = value.get("$plain", value)
-    return {key: _excerpts(item, shown, key) for key, item in plain.items()}
+    return {
+        key: _excerpts(item, shown, key) if isinstance(item, dict | list) else item
+        for key, item in value.get("$plain", value).items()
+    }
 
 
 def _preview(reference: JSONObject) -> Excerpt:

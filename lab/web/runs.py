@@ -21,7 +21,7 @@ from lab.services.blobs import BodyMissingError
 from lab.web.http import for_role, signed_in
 
 # Up to this many events the minimap costs less than fetching it apart.
-_MAP_AT_ONCE = 800
+_MAP_AT_ONCE = 250
 _BODY_CHARACTERS = 400_000
 _PATCH_CHARACTERS = 1_000_000
 
@@ -36,12 +36,12 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
     earlier = run_pages.earlier_attempts(run) if panel.attempt > 1 else []
     at = _number(request, "at")
     if at is not None:
-        window = trajectories.window(run_id=run_id, at=at)
+        window = trajectories.window(run_id=run_id, at=at, last_seq=run.last_seq)
     elif panel.ended:
         start = run_pages.start_of_attempt(run, attempt=panel.attempt) if earlier else 1
-        window = trajectories.window(run_id=run_id, after=start - 1)
+        window = trajectories.window(run_id=run_id, after=start - 1, last_seq=run.last_seq)
     else:
-        window = trajectories.window(run_id=run_id, from_end=True)
+        window = trajectories.window(run_id=run_id, from_end=True, last_seq=run.last_seq)
     return render(
         request,
         "runs/detail.html",
