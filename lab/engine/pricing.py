@@ -59,9 +59,11 @@ def price_call(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_
 
 def load_prices() -> None:
     """Read the price table now, which takes some 0.2 s, so that no model call has to wait for it."""
-    price = Price(provider="openai", model="gpt-4o")
     usage = Usage(input_total=1, output_total=1)
-    price_call(price, usage, model="", at=dt.datetime.now(dt.UTC), base_url="")
+    # One that is found, and one of a provider that is looked for among all.
+    for provider in ("openai", ""):
+        price = Price(provider=provider, model="gpt-4o")
+        price_call(price, usage, model="", at=dt.datetime.now(dt.UTC), base_url="http://127.0.0.1")
 
 
 def _counts(usage: Usage) -> genai_prices.Usage:
