@@ -74,8 +74,8 @@ class KeptShell:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.inherited = Descriptors(commands_read, status_write, leaders_write, self._folder)
         self._ends = [commands_read, status_write, leaders_write]
-        # FIFOs nobody holds any more, to be used again.
-        self._free: list[str] = []
+        # FIFOs nobody writes to any more, to be used again: name and the end for reading.
+        self._free: list[tuple[str, int]] = []
         self._lines = b""
         # The shell's number as it sees itself; None until it has answered.
         self.pid: int | None = None
@@ -135,9 +135,10 @@ class KeptShell:
             for descriptor in self._descriptors():
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
-            for descriptor in self._abandoned:
+            for descriptor in (*self._abandoned, *(reader for _, reader in self._free)):
                 os.close(descriptor)
             self._abandoned.clear()
+            self._free.clear()
             self._commands = self._status = self._leaders = self._wake = self._next = self._folder = -1
 
     def _descriptors(self) -> tuple[int, ...]:
@@ -260,22 +261,27 @@ class KeptShell:
         except BlockingIOError:
             return []
 
-    def fifo(self) -> tuple[str, int]:
-        """A FIFO the command may write to, and its end for reading."""
+    def fifo(self) -> tuple[str, int, int]:
+        """A FIFO the command may write to: its name, its end for reading, and one for writing.
+
+        While the lab holds an end for writing, the command's end of it wakes nobody.
+        """
         if self._free:
-            name = self._free.pop()
+            name, reader = self._free.pop()
         else:
             name = f"stream-{secrets.token_hex(8)}"
             os.mkfifo(name, 0o600, dir_fd=self._folder)
+            reader = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
             if self._owner is not None:
                 os.chown(name, self._owner, self._owner, dir_fd=self._folder)
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
-        self._poll.register(descriptor, select.POLLIN)
-        return name, descriptor
+        writer = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        self._poll.register(reader, select.POLLIN)
+        return name, reader, writer
 
-    def give_back(self, name: str) -> None:
+    def give_back(self, name: str, reader: int) -> None:
         """A FIFO whose end was read: no process holds its other side."""
-        self._free.append(name)
+        self._poll.unregister(reader)
+        self._free.append((name, reader))
 
     def store(self, name: str, data: bytes) -> None:
         with open(self._create(name), "wb") as file:  # noqa: PTH123 (a descriptor, no path)
@@ -309,6 +315,7 @@ class _Command:
         self._token = secrets.token_hex(8).encode()
         self._outputs = (OutputCollector(output_limit), OutputCollector(output_limit))
         self._open: dict[int, tuple[str, OutputCollector]] = {}
+        self._writers: list[int] = []
         self._wide: set[int] = set()
         self._code: int | None = None
         self._over = False
@@ -335,14 +342,20 @@ class _Command:
             source = shell.path(_INPUT)
         words = []
         for collector in self._outputs:
-            name, descriptor = shell.fifo()
+            name, descriptor, writer = shell.fifo()
             self._open[descriptor] = (name, collector)
+            self._writers.append(writer)
             words.append(shell.path(name))
         shell.send(
             self._token, next_file(shell.inherited, self._token, (source, words[0], words[1]), self._body)
         )
 
+    def _close_writers(self) -> None:
+        while self._writers:
+            os.close(self._writers.pop())
+
     def __exit__(self, *_: object) -> None:
+        self._close_writers()
         for descriptor, (name, _collector) in self._open.items():
             if self._over and not self._killed:
                 self._shell.leave_to_background(descriptor)
@@ -414,8 +427,7 @@ class _Command:
         name, collector = self._open[descriptor]
         if not chunk:
             del self._open[descriptor]
-            self._shell.unwatch(descriptor)
-            self._shell.give_back(name)
+            self._shell.give_back(name, descriptor)
             return True
         collector.feed(chunk)
         if collector.total > _CHUNK and descriptor not in self._wide:
@@ -451,6 +463,7 @@ class _Command:
 
     def _drain(self) -> None:
         """Take what is still in the streams; someone else may hold them open for ever."""
+        self._close_writers()
         deadline = time.monotonic() + _DRAIN_SECONDS
         for descriptor in list(self._open):
             while descriptor in self._open and self._read(descriptor) and time.monotonic() < deadline:
