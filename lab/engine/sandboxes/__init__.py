@@ -1,0 +1,1 @@
+"""Places where commands run, one module a kind; `base.py` is the contract they keep."""
