@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from lab.worker.processes import die_with_parent
+from lab.services.processes import die_with_parent
 
 # A process that ran this long was well; the next restart waits as short as the first.
 WELL_AFTER_SECONDS = 30.0

@@ -16,7 +16,7 @@ from django.db import close_old_connections, connections
 
 from lab.celery import RUNS_QUEUE, app
 from lab.services import heartbeats, queue
-from lab.worker.processes import die_with_parent, process_identity
+from lab.services.processes import die_with_parent, process_identity
 
 if TYPE_CHECKING:
     from lab.worker.execution import Execution

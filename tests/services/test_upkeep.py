@@ -8,7 +8,7 @@ from pytest_django.fixtures import Settings
 
 from lab.models import Attempt, Draft, Run
 from lab.services import heartbeats, queue, upkeep
-from lab.worker.processes import is_dead
+from lab.services.processes import is_dead
 from tests.services.builders import launched
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, connections
 
+from lab.services.processes import is_dead
 from lab.services.upkeep import Upkeep
-from lab.worker.processes import is_dead
 
 SECONDS = 1.0
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab.worker.processes import is_dead, process_identity
+from lab.services.processes import is_dead, process_identity
 from tests.house.tree import ROOT
 
 
@@ -19,7 +19,7 @@ def test_this_process_is_alive() -> None:
 
 def test_a_process_that_has_ended_is_dead_also_while_its_parent_has_not_looked() -> None:
     script = (
-        "from lab.worker.processes import process_identity; print(process_identity(), flush=True); input()"
+        "from lab.services.processes import process_identity; print(process_identity(), flush=True); input()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -48,7 +48,7 @@ def test_of_processes_elsewhere_nothing_is_said(identity: str) -> None:
 
 def test_a_child_dies_with_its_parent() -> None:
     inner = (
-        "from lab.worker.processes import die_with_parent\n"
+        "from lab.services.processes import die_with_parent\n"
         "die_with_parent(); print('ready', flush=True); input()"
     )
     outer = (
