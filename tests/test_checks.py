@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from lab import checks
+
+
+def ids() -> list[str | None]:
+    return [found.id for found in (*checks.check_numbers(), *checks.check_sandbox())]
+
+
+def test_settings_as_they_come_are_sound() -> None:
+    assert ids() == []
+    assert checks.check_data_folder() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "identifier"),
+    [
+        ("LAB_RUN_SLOTS", 0, "lab.E002"),
+        ("LAB_LEASE_SECONDS", 1.0, "lab.E003"),
+        ("LAB_RETRY_SECONDS", -1.0, "lab.E004"),
+        ("LAB_SANDBOX", "vm", "lab.E005"),
+        ("LAB_SANDBOX_UID", 0, "lab.E006"),
+    ],
+)
+def test_a_bad_setting_is_named_with_value_and_hint(
+    settings: Settings, name: str, value: object, identifier: str
+) -> None:
+    setattr(settings, name, value)
+    (found,) = (*checks.check_numbers(), *checks.check_sandbox())
+    assert found.id == identifier
+    assert found.msg.startswith(f"{name}: ")
+    assert found.hint
+
+
+def test_a_provider_of_ones_own_is_accepted(settings: Settings) -> None:
+    settings.LAB_SANDBOX = "our.sandboxes:Jail"
+    assert ids() == []
+
+
+def test_a_data_folder_that_cannot_be_made_is_an_error(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings.LAB_DATA_DIR = tmp_path / "file" / "data"
+    (found,) = checks.check_data_folder()
+    assert (found.id, str(tmp_path) in found.msg) == ("lab.E001", True)
