@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 _STOP_SECONDS = 10
 _WHOLE_SECONDS = 600
+_START_SECONDS = 60
 # An installed lab has its modules compiled: compiling them again in each process is not what is measured.
 _NOT_INHERITED = {"PYTHONDONTWRITEBYTECODE"}
 
@@ -84,6 +88,53 @@ def run_whole(
     lines = done.stdout.strip().splitlines()
     last: dict[str, Any] = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
     return last
+
+
+@contextmanager
+def lab_web(environment: Mapping[str, str]) -> Iterator[str]:
+    """The lab's web process, started as the lab itself starts it; gives its host and port.
+
+    Raises:
+        RuntimeError: it ended, or does not answer.
+    """
+    port = free_port()
+    words = [sys.executable, "-m", "uvicorn", "lab.asgi:application", "--host", "127.0.0.1"]
+    words += ["--port", str(port), "--log-level", "warning", "--no-access-log", "--lifespan", "off"]
+    with running([*words, "--timeout-graceful-shutdown", "1"], environment=environment) as process:
+        wait_for_http(process, f"http://127.0.0.1:{port}/healthz")
+        yield f"127.0.0.1:{port}"
+
+
+def wait_for_http(process: subprocess.Popen[str], url: str) -> None:
+    """Return when the server answers.
+
+    Raises:
+        RuntimeError: it ended, or said nothing for a minute.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{process.args} does not answer")
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def lab_environment(folder: Path) -> dict[str, str]:
+    """The environment of a benchmark's own lab, of which nothing touches another one."""
+    return {
+        "LAB_DATA_DIR": str(folder / "lab"),
+        "DJANGO_SETTINGS_MODULE": "lab.settings",
+        "DATABASE_URL": "",
+        "LAB_REDIS_URL": "",
+        "LAB_BROKER_URL": "",
+        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+    }
 
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Three loops ask the same endpoint, which answers at once, and run the same command of 2 KB output 150 times:
 the floor (httpx2 and one `bash -lc` a step), the lab's whole worker path (a claimed run, every event stored,
-its lease kept), and the peer mini-swe-agent with its trajectory saved. Overhead is wall time a step minus
+its lease kept, one viewer watching through a web process), and the peer mini-swe-agent with its trajectory
+saved. Overhead is wall time a step minus
 the floor's; wall time and own processor time are taken at the endpoint, alike for all three.
 
 H1: overhead at most 0.2 of the peer's. H2: overhead of steps 140 to 150 at most 1.5 times that of steps 1 to
@@ -75,7 +76,9 @@ class Measured:
 class Course:
     """One endpoint and one prepared lab; `round(n)` lets each loop run once."""
 
-    def __init__(self, port: int, steps: int, launched: dict[str, Any], folder: Path) -> None:
+    def __init__(self, port: int, host: str, steps: int, launched: dict[str, Any], folder: Path) -> None:
+        self._host = host
+        self._launched = launched
         self._address = f"http://127.0.0.1:{port}"
         self._steps = steps
         self._folder = folder
@@ -84,11 +87,12 @@ class Course:
         self._environment: dict[str, str] = launched["environment"] | {"HOME": str(home)}
         self.loops: dict[str, Measured] = {}
         self.attempts: list[dict[str, Any]] = []
+        self.seen: list[dict[str, Any]] = []
         self.peer = ""
 
     def round(self, number: int) -> None:
         self._note("floor", number, lambda: self._floor(f"{self._address}/floor-{number}/v1"))
-        self._note("lab", number, self._lab)
+        self._note("lab", number, lambda: self._lab(number))
         if MINI:
             self._note("mini", number, lambda: self._mini(number))
 
@@ -103,9 +107,19 @@ class Course:
             programs.module("floor_loop", *words, "--environment", json.dumps(self._environment))
         )
 
-    def _lab(self) -> None:
+    def _lab(self, number: int) -> None:
+        words = ["--host", self._host, "--run", str(self._launched["runs"][number - 1])]
+        viewer = programs.module("lab_viewer", *words, "--cookie", self._launched["cookie"])
+        with programs.running(viewer) as watching:
+            programs.first_line(watching)
+            self._attempt()
+            self.seen.append(programs.first_line(watching))
+
+    def _attempt(self) -> None:
         self.attempts.append(
-            programs.run_whole(programs.module("lab_process"), environment=lab(self._folder))
+            programs.run_whole(
+                programs.module("lab_process"), environment=programs.lab_environment(self._folder)
+            )
         )
 
     def _mini(self, number: int) -> None:
@@ -114,17 +128,6 @@ class Course:
         words += ["--warm-url", f"{self._address}/mini-warm-{number}/v1"]
         words += ["--trajectory", str(self._folder / f"mini-{number}.json")]
         self.peer = programs.run_whole(words, environment=self._environment, only=True)["version"]
-
-
-def lab(folder: Path) -> Mapping[str, str]:
-    """The environment of the benchmark's own lab, of which nothing touches another one."""
-    return {
-        "LAB_DATA_DIR": str(folder / "lab"),
-        "DATABASE_URL": "",
-        "LAB_REDIS_URL": "",
-        "LAB_BROKER_URL": "",
-        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
-    }
 
 
 def measure(rounds: int, steps: int) -> tuple[dict[str, Any], list[Target]]:
@@ -136,22 +139,24 @@ def measure(rounds: int, steps: int) -> tuple[dict[str, Any], list[Target]]:
             programs.module("chat_endpoint", "--steps", str(steps), "--command", command)
         ) as endpoint,
     ):
+        environment = programs.lab_environment(folder)
         port = programs.first_line(endpoint)["port"]
         url = f"http://127.0.0.1:{port}/lab-{{number}}/v1"
         launched = programs.run_whole(
             programs.module("lab_launch", "--base-url", url, "--model", MODEL, "--runs", str(rounds)),
-            environment=lab(folder),
+            environment=environment,
         )
-        course = Course(port, steps, launched, folder)
-        for number in range(1, rounds + 1):
-            course.round(number)
+        with programs.lab_web(environment) as host:
+            course = Course(port, host, steps, launched, folder)
+            for number in range(1, rounds + 1):
+                course.round(number)
     shown = {
         "rounds": rounds,
         "steps": steps,
         "output_bytes": OUTPUT_BYTES,
         "sandbox": launched["sandbox"],
         "peer": f"mini-swe-agent {course.peer}" if course.peer else None,
-        "viewer": "none",
+        "viewers": course.seen,
         "loops": {name: loop.shown() for name, loop in course.loops.items()},
         "attempts": course.attempts,
         "noise": figures.noise(before, figures.probe()),

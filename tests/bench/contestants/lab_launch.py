@@ -48,7 +48,7 @@ def launch(base_url: str, model_id: str, runs: int) -> dict[str, Any]:
     from django.contrib.auth.models import User
 
     from lab.models import Membership, Role
-    from lab.services import endpoints, harnesses, isolation, people, tasks
+    from lab.services import endpoints, harnesses, isolation, tasks
     from lab.services.runs import launch as launch_runs
 
     person = User.objects.create(username="bench")
@@ -77,7 +77,7 @@ def launch(base_url: str, model_id: str, runs: int) -> dict[str, Any]:
         "runs": numbers,
         "sandbox": isolated.kind,
         "environment": _environment(isolated.kind, data),
-        "sign_in": people.make_login_link(base_url=""),
+        "cookie": lab_process.session_cookie(person),
     }
 
 
@@ -111,7 +111,11 @@ def main() -> None:
     lab_process.set_up()
     from django.core.management import call_command
 
+    from lab.worker.execution import warm_up
+
     call_command("migrate", verbosity=0)
+    # Everything a worker imports is compiled before anything is measured, as in an installed lab.
+    warm_up()
     print(json.dumps(launch(chosen.base_url, chosen.model, chosen.runs)))
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 KEY_VARIABLE = "BENCH_API_KEY"
 
@@ -15,6 +19,16 @@ def set_up() -> None:
     import django
 
     django.setup()
+
+
+def session_cookie(person: User) -> str:
+    """The Cookie header of this person, signed in."""
+    from django.conf import settings
+    from django.test import Client
+
+    client = Client()
+    client.force_login(person)
+    return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
 
 
 def main() -> None:
