@@ -16,7 +16,7 @@ from django.conf import settings
 from lab.live import messages
 from lab.live.hub import Message, Topic, Viewer
 from lab.live.run_feed import current_draft, rendered_parts
-from lab.live.tail import watcher
+from lab.live.tail import hub
 from lab.models import Experiment, Run
 from lab.services import access
 from lab.services.trajectories import Batch, LogReader
@@ -46,7 +46,7 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
 
     async def disconnect(self, code: int) -> None:
         if self.sender is not None:
-            watcher.hub.leave(self.topic, self.viewer)
+            hub.leave(self.topic, self.viewer)
             self.sender.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self.sender
@@ -84,7 +84,7 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
             raise
 
     async def _begin(self) -> None:
-        watcher.hub.join(self.topic, self.viewer, position=0)
+        hub.join(self.topic, self.viewer, position=0)
         # A list of which nothing has changed has nothing to say; the page is to know that it is live.
         await self.send(text_data=messages.alive())
 
@@ -109,7 +109,7 @@ class RunConsumer(LiveConsumer):
         return Run.objects.filter(pk=self.topic.key).exists()
 
     async def _begin(self) -> None:
-        watcher.hub.join(self.topic, self.viewer, position=await self._last_seq())
+        hub.join(self.topic, self.viewer, position=await self._last_seq())
         await self._catch_up()
 
     async def _catch_up(self) -> None:
@@ -147,8 +147,8 @@ class RunConsumer(LiveConsumer):
     def _now(self) -> list[Message]:
         """Everything beside the steps as it is now."""
         run_id = self.topic.key
-        status = Run.objects.filter(pk=run_id).values_list("status", flat=True).get()
-        found = [messages.parts(list(rendered_parts(run_id).values()), seq=self.sent, status=status)]
+        status, last = Run.objects.filter(pk=run_id).values_list("status", "last_seq").get()
+        found = [messages.parts(list(rendered_parts(run_id).values()), status=status, last=last)]
         draft = current_draft(run_id, seq=self.sent)
         return [*found, draft] if draft else found
 

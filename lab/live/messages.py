@@ -31,9 +31,12 @@ def steps(batch: Batch) -> Message:
     return Message(batch.after, batch.last, _text(fields))
 
 
-def parts(changed: Sequence[str], *, seq: int, status: str) -> Message:
-    """Elements to put in the place of those with the same id."""
-    return Message(seq, seq, _text({"parts": "".join(changed), "status": status}))
+def parts(changed: Sequence[str], *, status: str, last: int) -> Message:
+    """Elements to put in the place of those with the same id, and what the run's last number was.
+
+    They may come before the steps of that number: a page whose run has ended waits for these.
+    """
+    return Message(0, 0, _text({"parts": "".join(changed), "status": status, "last": last}))
 
 
 def draft(html: str, *, seq: int, step: int, version: int) -> Message:

@@ -15,7 +15,7 @@ from lab.render.events import draft_html
 from lab.services import run_pages
 from lab.services.trajectories import LogReader
 
-PARTS_SECONDS = 0.4
+PARTS_SECONDS = 0.25
 DRAFT_SECONDS = 0.05
 _EVENTS_AT_ONCE = 200
 
@@ -29,57 +29,58 @@ class RunState(NamedTuple):
     draft: int
 
 
-class RunFeed:
-    """Turns changes of one run into messages. Lives on the watcher's thread."""
+class StepFeed:
+    """Turns what is new in one run's log, and its streaming text, into messages. For one thread."""
 
     def __init__(self, *, run_id: int, position: int) -> None:
         self.run_id = run_id
         self._reader = LogReader(run_id=run_id, after=position)
-        self._seen: RunState | None = None
-        self._parts: dict[str, str] = {}
-        self._parts_stale = True
-        self._parts_at = 0.0
-        self._draft_version = 0
+        self._draft_seen = 0
         self._draft_at = 0.0
+        self.waits = False
 
     def changed(self, state: RunState) -> Iterator[Message]:
-        """The messages that a look at the run's state calls for; steps before anything else is computed."""
-        if state != self._seen:
-            self._parts_stale = self._parts_stale or self._differs_for_parts(state)
-            while state.last_seq > self._reader.position:
-                batch = self._reader.read(limit=_EVENTS_AT_ONCE)
-                if batch is None:
-                    break
-                yield messages.steps(batch)
-            self._seen = state
+        """The messages that a look at the run's state calls for."""
+        while state.last_seq > self._reader.position:
+            batch = self._reader.read(limit=_EVENTS_AT_ONCE)
+            if batch is None:
+                break
+            yield messages.steps(batch)
         yield from self._draft(state)
-        yield from self._changed_parts(state)
 
-    @property
-    def waits(self) -> bool:
-        """Whether something is held back and due soon."""
-        return self._parts_stale or (self._seen is not None and self._seen.draft != self._draft_version)
-
-    def _differs_for_parts(self, state: RunState) -> bool:
-        return self._seen is None or state[:3] != self._seen[:3]
-
-    def _changed_parts(self, state: RunState) -> list[Message]:
+    def _draft(self, state: RunState) -> Iterator[Message]:
+        self.waits = state.draft != self._draft_seen
         now = time.monotonic()
-        if not self._parts_stale or now - self._parts_at < PARTS_SECONDS:
-            return []
-        self._parts_stale, self._parts_at = False, now
+        if not self.waits or now - self._draft_at < DRAFT_SECONDS:
+            return
+        self._draft_seen, self._draft_at, self.waits = state.draft, now, False
+        message = current_draft(self.run_id, seq=self._reader.position)
+        if message is not None:
+            yield message
+
+
+class PanelFeed:
+    """Turns what changed beside the steps of one run into messages. For one thread."""
+
+    def __init__(self, *, run_id: int) -> None:
+        self.run_id = run_id
+        self._seen: tuple[object, ...] = ()
+        self._parts: dict[str, str] = {}
+        self._at = 0.0
+        self.waits = True
+
+    def changed(self, state: RunState) -> Iterator[Message]:
+        """The parts that differ from what was sent before; all of them at the first look."""
+        self.waits = self.waits or state[:3] != self._seen
+        now = time.monotonic()
+        if not self.waits or now - self._at < PARTS_SECONDS:
+            return
+        self._seen, self._at, self.waits = state[:3], now, False
         fresh = rendered_parts(self.run_id)
         changed = [html for name, html in fresh.items() if self._parts.get(name) != html]
         self._parts = fresh
-        return [messages.parts(changed, seq=self._reader.position, status=state.status)] if changed else []
-
-    def _draft(self, state: RunState) -> list[Message]:
-        now = time.monotonic()
-        if state.draft == self._draft_version or now - self._draft_at < DRAFT_SECONDS:
-            return []
-        self._draft_version, self._draft_at = state.draft, now
-        message = current_draft(self.run_id, seq=self._reader.position)
-        return [message] if message else []
+        if changed:
+            yield messages.parts(changed, status=state.status, last=state.last_seq)
 
 
 def rendered_parts(run_id: int) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""One watcher a process for all watched runs.
+"""The watchers of a process, for all watched runs: one for steps, one for everything beside them.
 
-On SQLite it asks every 20 ms whether another connection has committed (`PRAGMA data_version`: no table is
-read), and reads the state of all watched runs in one query when the answer moved. Other databases are asked
-that one query every 50 ms.
+On SQLite each asks every few milliseconds whether another connection has committed (`PRAGMA data_version`:
+no table is read), and reads the state of all watched runs in one query when the answer moved. Other databases
+are asked that one query. Steps have a thread to themselves, so that no step waits until a panel is rendered.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 import structlog
 from django.db import DatabaseError, close_old_connections, connection
@@ -19,11 +20,12 @@ from django.db.models.functions import Coalesce
 
 from lab.live.hub import Hub, Topic
 from lab.live.list_feed import ListFeed
-from lab.live.run_feed import RunFeed, RunState
+from lab.live.run_feed import PanelFeed, RunState, StepFeed
 from lab.models import Run
 
-SQLITE_SECONDS = 0.02
-OTHER_SECONDS = 0.05
+STEP_SECONDS = 0.02
+OTHER_DATABASE_SECONDS = 0.05
+PANEL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _SWITCH_SECONDS = 0.0005
 # A thread that nobody needs ends by itself; the next viewer starts another.
@@ -32,56 +34,120 @@ _IDLE_SECONDS = 5.0
 logger = structlog.get_logger(__name__)
 
 
-class Watcher:
-    """Watches the database on a thread of its own while there are viewers."""
+class Feeds(Protocol):
+    """What a watcher asks at each look. Used by that watcher's thread alone."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is held back and due soon."""
+
+    def look(self, hub: Hub, topics: Mapping[Topic, int]) -> None:
+        """Publish what is new of these topics; each has the position it began at."""
+
+
+class StepFeeds:
+    """Steps and streaming text of all watched runs."""
 
     def __init__(self) -> None:
-        self.hub = Hub(on_first=self._ensure)
+        self._feeds: dict[Topic, StepFeed] = {}
+
+    @property
+    def waits(self) -> bool:
+        return any(feed.waits for feed in self._feeds.values())
+
+    def look(self, hub: Hub, topics: Mapping[Topic, int]) -> None:
+        self._feeds = {
+            topic: self._feeds.get(topic) or StepFeed(run_id=topic.key, position=position)
+            for topic, position in topics.items()
+            if topic.kind == "run"
+        }
+        states = run_states([topic.key for topic in self._feeds])
+        for topic, feed in self._feeds.items():
+            if topic.key in states:
+                hub.publish(topic, feed.changed(states[topic.key]))
+
+
+class PanelFeeds:
+    """The parts beside the steps of all watched runs, and the rows of watched lists."""
+
+    def __init__(self) -> None:
+        self._panels: dict[Topic, PanelFeed] = {}
+        self._lists: dict[Topic, ListFeed] = {}
+
+    @property
+    def waits(self) -> bool:
+        return any(feed.waits for feed in self._panels.values()) or any(
+            feed.waits for feed in self._lists.values()
+        )
+
+    def look(self, hub: Hub, topics: Mapping[Topic, int]) -> None:
+        runs = [topic for topic in topics if topic.kind == "run"]
+        self._panels = {topic: self._panels.get(topic) or PanelFeed(run_id=topic.key) for topic in runs}
+        self._lists = {
+            topic: self._lists.get(topic) or ListFeed(topic) for topic in topics if topic.kind != "run"
+        }
+        states = run_states([topic.key for topic in self._panels])
+        for topic, panel in self._panels.items():
+            if topic.key in states:
+                hub.publish(topic, panel.changed(states[topic.key]))
+        for topic, rows in self._lists.items():
+            hub.publish(topic, rows.changed())
+
+
+class Watcher:
+    """Looks at the database on a thread of its own while there are viewers."""
+
+    def __init__(self, hub: Hub, feeds: Feeds, *, name: str, seconds: float) -> None:
+        self._hub = hub
+        self._feeds = feeds
+        self._name = name
+        self._seconds = seconds
         # Guards _thread: sockets of several loops may join at once.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._runs: dict[Topic, RunFeed] = {}
-        self._lists: dict[Topic, ListFeed] = {}
         self._version: int | None = None
         self._known: frozenset[Topic] = frozenset()
 
-    def _ensure(self) -> None:
+    def ensure(self) -> None:
+        """See to it that the thread runs."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._watch, name="lab-watcher", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
                 self._thread.start()
 
     def _watch(self) -> None:
         # The loop gives the interpreter up at each of many sends and waits to get it back for one interval a
         # time, while this thread renders: with the usual 5 ms, twenty viewers heard of a step 100 ms late.
         sys.setswitchinterval(_SWITCH_SECONDS)
+        pause = self._seconds if connection.vendor == "sqlite" else max(self._seconds, OTHER_DATABASE_SECONDS)
         idle_since = time.monotonic()
         while True:
-            topics = self.hub.topics()
+            topics = self._hub.topics()
             if topics:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > _IDLE_SECONDS and self._ended():
                 return
-            pause = SQLITE_SECONDS if connection.vendor == "sqlite" else OTHER_SECONDS
-            try:
-                self._look(topics)
-            except DatabaseError as error:
-                # A restart of the database must not end live pages: they go on from their positions.
-                logger.warning("watcher_database_error", error=str(error))
-                self._version = None
-                close_old_connections()
-                pause = _RETRY_SECONDS
-            except Exception:
-                # One run that cannot be shown must not silence all others.
-                logger.exception("watcher_error")
-                self._version = None
-                pause = _RETRY_SECONDS
-            time.sleep(pause)
+            time.sleep(pause if self._looked(topics) else _RETRY_SECONDS)
+
+    def _looked(self, topics: Mapping[Topic, int]) -> bool:
+        """Look once; False when that failed. Live pages go on from their positions afterwards."""
+        try:
+            self._look(topics)
+        except DatabaseError as error:
+            logger.warning("watcher_database_error", watcher=self._name, error=str(error))
+            close_old_connections()
+        except Exception:
+            # One run that cannot be shown must not silence all others.
+            logger.exception("watcher_error", watcher=self._name)
+        else:
+            return True
+        self._version = None
+        return False
 
     def _ended(self) -> bool:
         """Ends the thread unless somebody has joined meanwhile."""
         with self._lock:
-            if self.hub.topics():
+            if self._hub.topics():
                 return False
             self._thread = None
         connection.close()
@@ -90,16 +156,9 @@ class Watcher:
     def _look(self, topics: Mapping[Topic, int]) -> None:
         moved = self._moved()
         watched = frozenset(topics)
-        waiting = any(feed.waits for feed in self._runs.values()) or any(
-            feed.waits for feed in self._lists.values()
-        )
-        if not (moved or waiting or watched != self._known):
-            return
-        self._known = watched
-        self._match(topics)
-        self._publish_runs()
-        for topic, feed in self._lists.items():
-            self.hub.publish(topic, feed.changed() if moved or feed.waits else [])
+        if moved or self._feeds.waits or watched != self._known:
+            self._known = watched
+            self._feeds.look(self._hub, topics)
 
     def _moved(self) -> bool:
         if connection.vendor != "sqlite":
@@ -111,29 +170,11 @@ class Watcher:
         self._version = version
         return moved
 
-    def _match(self, topics: Mapping[Topic, int]) -> None:
-        """Feeds for what is watched now, and for nothing else."""
-        self._runs = {topic: feed for topic, feed in self._runs.items() if topic in topics}
-        self._lists = {topic: feed for topic, feed in self._lists.items() if topic in topics}
-        for topic, position in topics.items():
-            if topic.kind == "run":
-                if topic not in self._runs:
-                    self._runs[topic] = RunFeed(run_id=topic.key, position=position)
-            elif topic not in self._lists:
-                self._lists[topic] = ListFeed(topic)
-
-    def _publish_runs(self) -> None:
-        if not self._runs:
-            return
-        states = run_states([topic.key for topic in self._runs])
-        for topic, feed in self._runs.items():
-            state = states.get(topic.key)
-            if state is not None:
-                self.hub.publish(topic, feed.changed(state))
-
 
 def run_states(run_ids: list[int]) -> dict[int, RunState]:
     """The state of all these runs, in one query."""
+    if not run_ids:
+        return {}
     rows = (
         Run.objects.filter(pk__in=run_ids)
         .annotate(draft_version=Coalesce(F("draft__version"), Value(0)))
@@ -142,4 +183,13 @@ def run_states(run_ids: list[int]) -> dict[int, RunState]:
     return {pk: RunState(last_seq, status, asked, draft) for pk, last_seq, status, asked, draft in rows}
 
 
-watcher = Watcher()
+def _start() -> None:
+    for watcher in _watchers:
+        watcher.ensure()
+
+
+hub = Hub(on_first=_start)
+_watchers = (
+    Watcher(hub, StepFeeds(), name="lab-watcher-steps", seconds=STEP_SECONDS),
+    Watcher(hub, PanelFeeds(), name="lab-watcher-panels", seconds=PANEL_SECONDS),
+)

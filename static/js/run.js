@@ -14,6 +14,8 @@ const base = `/runs/${run.dataset.run}`;
 let lastSeq = Number(run.dataset.lastSeq);
 let following = run.dataset.follow === "on";
 let unseen = 0;
+let logEnd = Infinity; // the run's last number, once it is known that it has ended
+let finishing = false;
 let ended = document.getElementById("part-badge").dataset.ended === "yes";
 
 const firstSeqOf = (item) => Number(item.id.slice("event-".length));
@@ -33,9 +35,12 @@ function take(message) {
   }
   if (message.parts) for (const part of elementsOf(message.parts)) takePart(part);
   if (message.draft !== undefined) takeDraft(message);
-  if (message.status) ended = message.status === "ended";
-  if (ended && message.live !== undefined) { socket?.stop(); finish(); }
-  else if (ended && message.status) setTimeout(() => { if (ended) { socket?.stop(); finish(); } }, 3000);
+  if (message.status) { ended = message.status === "ended"; logEnd = message.last; }
+  // What stands beside the steps may come before them: the page is complete when both are there.
+  if (ended && lastSeq >= logEnd && !finishing) {
+    finishing = true;
+    setTimeout(() => { socket?.stop(); finish(); }, 1000);
+  }
   if (following) toEnd();
   return true;
 }

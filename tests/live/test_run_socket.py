@@ -126,7 +126,8 @@ def test_every_event_comes_once_and_in_order_when_the_web_process_is_killed(
     page.connect()
     page.read_until(lambda page: page.last_seq == 9)
     builders.append(run, builders.printed(2, "b\n"), *builders.ending(outcome="resolved", steps=2))
-    page.read_until(lambda page: page.status == "ended" and "resolved" in page.parts.get("badge", ""))
+    page.read_until(lambda page: page.status == "ended" and page.last_seq == 15)
+    assert "resolved" in page.parts["badge"]
     assert page.seqs == everything(run)
     assert page.gaps == 0
 
