@@ -63,15 +63,8 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
-    def group_is_there(self) -> bool:
-        if self._process is None:
-            return False
-        self._process.poll()
-        try:
-            os.killpg(self._process.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
 
 class Supervisor:
@@ -108,18 +101,19 @@ class Supervisor:
         for child in self._children:
             child.ask_to_stop()
         asked = time.monotonic()
-        while self._any_there() and time.monotonic() - asked < grace_seconds:
+        while self._any_running() and time.monotonic() - asked < grace_seconds:
             if time.monotonic() - asked > ANSWER_SECONDS and settled():
                 break
             time.sleep(0.05)
+        # What they started dies with them; it is somebody else's to reap, so that only they are waited for.
         for child in self._children:
             child.signal_group(signal.SIGKILL)
         killed = time.monotonic()
-        while self._any_there() and time.monotonic() - killed < grace_seconds:
+        while self._any_running() and time.monotonic() - killed < grace_seconds:
             time.sleep(0.02)
 
-    def _any_there(self) -> bool:
-        return any(child.group_is_there() for child in self._children)
+    def _any_running(self) -> bool:
+        return any(child.is_running() for child in self._children)
 
 
 def _how(code: int) -> str:

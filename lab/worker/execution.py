@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connections
 from django.db.models import Sum
 
+from lab.engine import registry
 from lab.engine.errors import ExitReason, LabError, LeaseLostError
 from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
@@ -102,8 +103,11 @@ def warm_up() -> None:
     sandbox = isolation.isolation()
     if not sandbox.reason:
         isolation.provider(sandbox.kind).available()
-    for name in preset_names():
-        load_preset(name)
+    for config in map(load_preset, preset_names()):
+        registry.family(config.family).opening(config, "")
+    for name in registry.EXECUTORS:
+        registry.executor(name)
+    tasks.prepare_practice_environment()
     load_prices()
     for public in (False, True):
         tls_context(public=public)
