@@ -27,6 +27,7 @@ from lab.engine.events import (
     VerificationStarted,
     WorkspaceChanged,
 )
+from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import Limits
 from lab.engine.llm.base import Cost, Reply, ToolCall, Usage
 from lab.engine.verify.base import TestOutcome
@@ -47,6 +48,9 @@ from lab.services import log
 from lab.services.transitions import transition
 
 _numbers = count(1)
+CONFIG = HarnessConfig(
+    name="leaf-compatible", family="leaf", system_prompt="You mend programs.", tools=()
+).model_dump(mode="json")
 PATCH = """diff --git a/tickwell/schedule.py b/tickwell/schedule.py
 index 1..2 100644
 --- a/tickwell/schedule.py
@@ -81,7 +85,7 @@ def run(*, scripted: bool = False, status: str = Run.Status.QUEUED, limits: Limi
     endpoint = Endpoint.objects.create(name=f"endpoint-{number}", scripted=scripted)
     model = Model.objects.create(endpoint=endpoint, name=f"cedar-{number}", model_id="cedar-large")
     harness = Harness.objects.create(name=f"leaf-compatible-{number}", family="leaf", preset=True)
-    version = HarnessVersion.objects.create(harness=harness, version=4, digest=_digest(number), config={})
+    version = HarnessVersion.objects.create(harness=harness, version=4, digest=_digest(number), config=CONFIG)
     tasks = TaskSet.objects.create(name=f"set-{number}", version="1", digest=_digest(number), folder="")
     task = Task.objects.create(
         task_set=tasks,

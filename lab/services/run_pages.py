@@ -14,23 +14,14 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, Sum
 
-from lab.models import Attempt, Call, Event, Run, RunFacts, TestResult, Verification
+from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
-from lab.render.text import cut_in_the_middle, one_line, visible_text
+from lab.render.text import one_line, visible_text
 from lab.services.facts import empty_facts
-from lab.services.trajectories import text_of
+from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 
 NEAR = 0.8
-FAILING_SHOWN = 5
-
-
-class Badge(NamedTuple):
-    """State as class, icon and word."""
-
-    name: str
-    icon: str
-    word: str
 
 
 class Pending(NamedTuple):
@@ -79,35 +70,6 @@ class ChangedFile(NamedTuple):
     note: str
     added: int | None
     removed: int | None
-
-
-class GradedTest(NamedTuple):
-    """One test of a grading. `log_part` is where its log is fetched from, "" without one."""
-
-    id: int
-    name: str
-    full_name: str
-    chip: str
-    status: str
-    state: str
-    icon: str
-    assertion: str
-    has_log: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The run's latest grading: outcome, counts as "n of m", failing tests first."""
-
-    badge: Badge
-    rule: str
-    n: int
-    detail: str
-    fail_to_pass: str
-    pass_to_pass: str
-    failing: list[GradedTest]
-    failing_count: int
-    test_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +167,7 @@ def panel(run: Run) -> Panel:
         basis=table.basis,
         changed=changed,
         changed_words=_changed_words(changed),
-        verdict=_verdict(verification, facts) if verification else None,
+        verdict=verdict_of(verification, facts) if verification else None,
         scripted=run.arm.model.endpoint.scripted,
         sandbox=_sandbox(attempt),
         isolated=not attempt or attempt.sandbox.get("isolation") != "none",
@@ -475,90 +437,6 @@ def _changed_words(files: list[ChangedFile]) -> str:
     return f"{plural(len(files), 'file')}, +{added} −{removed}"
 
 
-_TEST_STATES: dict[str, tuple[str, str, str]] = {
-    "passed": ("passed", "ok", "passed"),
-    "failed": ("failed", "cross", "failed"),
-    "error": ("failed", "cross", "error"),
-    "skipped": ("quiet", "cancelled", "skipped"),
-    "xfail": ("quiet", "ok", "expected failure"),
-    "xpass": ("warning", "warning", "unexpected pass"),
-    "missing": ("slate", "unparsed", "not run"),
-}
-_CHIPS = {"fail_to_pass": "f2p", "pass_to_pass": "p2p"}
-
-
-def _of(passed: int | None, total: int | None) -> str:
-    return "unknown" if passed is None or total is None else f"{passed} of {total}"
-
-
-def _verdict(verification: Verification, facts: RunFacts) -> Verdict:
-    name, icon, word = OUTCOMES.get(verification.outcome, ("invalid", "unparsed", verification.outcome))
-    expected = TestResult.objects.filter(verification=verification).exclude(group="other")
-    failing = expected.exclude(status="passed")
-    rows = _sorted_tests(list(failing))
-    return Verdict(
-        badge=Badge(name, icon, word),
-        rule=verification.rule,
-        n=verification.n,
-        detail=one_line(verification.detail, 600),
-        fail_to_pass=_of(facts.fail_to_pass_passed, facts.fail_to_pass_total),
-        pass_to_pass=_of(facts.pass_to_pass_passed, facts.pass_to_pass_total),
-        failing=rows[:FAILING_SHOWN],
-        failing_count=len(rows),
-        test_count=(facts.fail_to_pass_total or 0) + (facts.pass_to_pass_total or 0),
-    )
-
-
-def all_tests(*, run_id: int) -> list[GradedTest]:
-    """Every test of the latest grading: failed first, then F2P, P2P, others."""
-    verification = Verification.objects.filter(run_id=run_id).order_by("-n").first()
-    return _sorted_tests(list(TestResult.objects.filter(verification=verification))) if verification else []
-
-
-def log_of_test(*, test_id: int) -> str:
-    """The log of one graded test, whole.
-
-    Raises:
-        LookupError: there is no such test.
-        BodyMissingError: the stored log is gone or damaged.
-    """
-    test = TestResult.objects.select_related("verification").filter(pk=test_id).first()
-    if test is None:
-        raise LookupError(f"there is no graded test {test_id}")
-    gradings = Event.objects.filter(run=test.verification.run_id, kind="verification_finished").order_by(
-        "seq"
-    )
-    grading = gradings[test.verification.n - 1 : test.verification.n].first()
-    tests = grading.payload.get("tests") if grading else None
-    if not tests or len(tests) < test.position:
-        return test.log
-    return text_of(tests[test.position - 1].get("log") or "")
-
-
-def _sorted_tests(results: list[TestResult]) -> list[GradedTest]:
-    groups = {"fail_to_pass": 0, "pass_to_pass": 1}
-    ordered = sorted(
-        results, key=lambda test: (test.status == "passed", groups.get(test.group, 2), test.position)
-    )
-    return [_test_row(test) for test in ordered]
-
-
-def _test_row(test: TestResult) -> GradedTest:
-    state, icon, word = _TEST_STATES.get(test.status, ("slate", "unparsed", test.status))
-    name = visible_text(test.test_id)
-    return GradedTest(
-        id=test.pk,
-        name=cut_in_the_middle(name),
-        full_name=name,
-        chip=_CHIPS.get(test.group, ""),
-        status=word,
-        state=state,
-        icon=icon,
-        assertion=one_line(test.assertion, 160),
-        has_log=bool(test.log),
-    )
-
-
 class RunRow(NamedTuple):
     """One run as a list shows it. `list` is "active" or "ended": the list it belongs to."""
 
@@ -587,7 +465,7 @@ def row_of(run: Run) -> RunRow:
         pending=_pending(run, facts),
         arm=f"{run.arm.harness_version} × {run.arm.model.name}",
         model=run.arm.model.name,
-        fail_to_pass=_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
+        fail_to_pass=passed_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
         steps="" if run.status == Run.Status.QUEUED else steps,
         cost=_row_cost(facts, scripted=run.arm.model.endpoint.scripted),
         scripted=run.arm.model.endpoint.scripted,

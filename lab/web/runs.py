@@ -16,7 +16,7 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import access, run_pages, runs, trajectories
+from lab.services import access, gradings, run_pages, runs, trajectories
 from lab.services.blobs import BodyMissingError
 from lab.web.http import for_role, signed_in
 
@@ -167,14 +167,14 @@ def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
 def run_tests(request: HttpRequest, run_id: int) -> HttpResponse:
     """Every test of the latest grading."""
     get_object_or_404(Run, pk=run_id)
-    return render(request, "runs/_tests.html", {"tests": run_pages.all_tests(run_id=run_id)})
+    return render(request, "runs/_tests.html", {"tests": gradings.all_tests(run_id=run_id)})
 
 
 @require_safe
 def test_log(request: HttpRequest, test_id: int) -> HttpResponse:
     """The log of one test."""
     try:
-        log = run_pages.log_of_test(test_id=test_id)
+        log = gradings.log_of_test(test_id=test_id)
     except (LookupError, BodyMissingError) as error:
         raise Http404(str(error)) from error
     return render(request, "runs/_log.html", {"log": ansi(log[:_BODY_CHARACTERS])})
