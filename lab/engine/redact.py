@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from lab.engine.events import EVENT_ADAPTER, Event, Record
+from lab.engine.llm.base import without_surrogates
+from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import Sink
 
 # A shorter value would also hit ordinary words and numbers; whoever configures one is warned (`too_short`).
@@ -54,55 +56,38 @@ class Redactor:
         return self._pattern.sub(self._replacement, text)
 
     def data(self, data: bytes) -> bytes:
+        """The bytes with stars for each secret, as many as it had bytes: what a tar says of sizes stays true."""
         if self._bytes_pattern is None:
             return data
-        return self._bytes_pattern.sub(
-            lambda found: f"[redacted: {self._names[found.group().decode()]}]".encode(), data
-        )
+        return self._bytes_pattern.sub(lambda found: b"*" * len(found.group()), data)
+
+    def output(self, output: Output) -> str:
+        """The kept text of a command's output; no part of a secret is left where bytes were dropped."""
+        if output.dropped == 0 or self._pattern is None:
+            return self.text(output.text())
+        head, tail = (self.text(part.decode("utf-8", "replace")) for part in (output.head, output.tail))
+        cut = max(_overlap(tail[::-1], form[::-1]) for form in self._names)
+        return output.joined(self._without_beginning(head), tail[cut:])
 
     def json(self, value: Any) -> Any:
         """The same structure with every string redacted, keys of objects included.
 
         What holds no secret is returned as the same object, so that unchanged messages stay shared.
         """
-        if self._pattern is None:
-            return value
-        return self._json(value)
+        return value if self._pattern is None else _mapped(value, self.text)
 
-    def is_clean(self, event: Event) -> bool:
-        """Whether the event surely holds no secret: one look at its JSON. False where that look is not enough.
+    def is_clean(self, written: str) -> bool:
+        """Whether JSON surely holds no secret: one look at its text. False where that look is not enough.
 
-        A secret with characters that JSON escapes would stand in nested JSON in yet another form, and text
-        with lone surrogates has no JSON.
+        A secret with characters that JSON escapes would stand in nested JSON in yet another form.
         """
-        if self._pattern is None:
-            return True
-        if not self._plain:
-            return False
-        try:
-            return self._pattern.search(event.model_dump_json()) is None
-        except ValueError:
-            return False
-
-    def _json(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            changed = {self.text(key): self._json(item) for key, item in value.items()}
-            same = all(left is right for left, right in zip(changed.values(), value.values(), strict=False))
-            return value if same and changed.keys() == value.keys() else changed
-        if isinstance(value, (list, tuple)):
-            items = [self._json(item) for item in value]
-            if all(left is right for left, right in zip(items, value, strict=True)):
-                return value
-            return items if isinstance(value, list) else tuple(items)
-        return value
+        return self._pattern is None or (self._plain and self._pattern.search(written) is None)
 
     def streaming(self, text: str) -> str:
         """Text that still grows: redacted, and without an end that may be the beginning of a secret."""
-        if self._pattern is None or not text:
-            return text
-        clean = self.text(text)
+        return text if self._pattern is None or not text else self._without_beginning(self.text(text))
+
+    def _without_beginning(self, clean: str) -> str:
         return clean[: len(clean) - max(_overlap(clean, form) for form in self._names)]
 
     def _replacement(self, found: re.Match[str]) -> str:
@@ -121,29 +106,57 @@ def _overlap(text: str, secret: str) -> int:
     return 0
 
 
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """The structure with every string changed, keys included; the same object where nothing changes."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        changed = {change(key): _mapped(item, change) for key, item in value.items()}
+        same = all(left is right for left, right in zip(changed.values(), value.values(), strict=False))
+        return value if same and changed.keys() == value.keys() else changed
+    if isinstance(value, (list, tuple)):
+        items = [_mapped(item, change) for item in value]
+        if all(left is right for left, right in zip(items, value, strict=True)):
+            return value
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def storable(text: str) -> str:
+    """The text as every store can hold it: NUL is shown as U+2400, lone surrogates are U+FFFD."""
+    return without_surrogates(text).replace("\0", "\N{SYMBOL FOR NULL}")
+
+
 class RedactingSink:
-    """The safety net in front of a sink: redacts every string of every event, draft and blob."""
+    """The one way of an attempt into its log: redacts each event, draft and blob, and makes text storable.
+
+    The conversation is made from what comes back from `append`, so that a model sees what the log holds.
+    """
 
     def __init__(self, sink: Sink, redactor: Redactor) -> None:
         self._sink = sink
         self._redactor = redactor
 
     def append(self, event: Event) -> Record:
-        if self._redactor.is_clean(event):
+        if self._is_clean(event):
             return self._sink.append(event)
         fields = event.model_dump()
-        clean = self._redactor.json(fields)
+        clean = _mapped(fields, lambda text: storable(self._redactor.text(text)))
         return self._sink.append(event if clean is fields else EVENT_ADAPTER.validate_python(clean))
 
+    def _is_clean(self, event: Event) -> bool:
+        try:
+            written = event.model_dump_json()
+        except ValueError:
+            # Text with lone surrogates has no JSON.
+            return False
+        return "\\u0000" not in written and self._redactor.is_clean(written)
+
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
-        redact = self._redactor.streaming
-        self._sink.draft(
-            step=step,
-            content=redact(content),
-            reasoning=redact(reasoning),
-            calls=redact(calls),
-            characters=characters,
+        content, reasoning, calls = (
+            storable(self._redactor.streaming(text)) for text in (content, reasoning, calls)
         )
+        self._sink.draft(step=step, content=content, reasoning=reasoning, calls=calls, characters=characters)
 
     def put_blob(self, data: bytes) -> str:
         return self._sink.put_blob(self._redactor.data(data))

@@ -305,7 +305,7 @@ class _Attempt:
                 stop=self.agent_stop,
                 clock=self.clock,
                 conversation=self.conversation,
-                redact=self.redactor.text,
+                redactor=self.redactor,
                 before_step=self.before_step,
                 after_tool=after_tool,
                 spending=self.spending,
@@ -352,7 +352,7 @@ class _Attempt:
             sandbox_spec=sandbox_spec,
             emit=self.emit,
             stop=self.stop,
-            redact=self.redactor.text,
+            redactor=self.redactor,
         )
         self.verdict = result.outcome
         if self.stop.is_set():

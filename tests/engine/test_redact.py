@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lab.engine.events import ModelCallFailed, ModelCallStarted
 from lab.engine.redact import MASK, RedactingSink, Redactor, mask_key_shapes
+from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import ListSink
 
 KEY = "an-endpoint-key-0123456789"
@@ -50,8 +51,8 @@ class TestKnownSecrets:
         assert REDACTOR.json(clean) is clean
         assert dirty[KEY] == 1
 
-    def test_bytes_are_redacted_without_being_decoded(self) -> None:
-        assert REDACTOR.data(b"\xff" + KEY.encode() + b"\x00") == b"\xff[redacted: ENDPOINT_KEY]\x00"
+    def test_bytes_are_redacted_without_being_decoded_and_keep_their_number(self) -> None:
+        assert REDACTOR.data(b"\xff" + KEY.encode() + b"\x00") == b"\xff" + b"*" * len(KEY) + b"\x00"
 
     def test_without_secrets_nothing_is_touched(self) -> None:
         value = {"a": [KEY]}
@@ -71,6 +72,24 @@ class TestStreams:
     ) -> None:
         shown = REDACTOR.streaming(before + KEY[:cut])
         assert shown == (before + "[redacted: ENDPOINT_KEY]" if cut == len(KEY) else before)
+
+    @given(st.integers(0, len(KEY)), st.integers(0, len(KEY)), st.sampled_from([1, 5, 100]))
+    def test_no_part_of_a_secret_is_left_where_an_output_was_cut(
+        self, kept: int, from_there: int, dropped: int
+    ) -> None:
+        head, tail = f"head {KEY} {KEY[:kept]}".encode(), f"{KEY[from_there:]} {KEY} tail".encode()
+        shown = REDACTOR.output(Output(head, tail, len(head) + len(tail) + dropped, ""))
+        assert shown.removeprefix("head [redacted: ENDPOINT_KEY] ").removesuffix(
+            " [redacted: ENDPOINT_KEY] tail"
+        ) in {
+            f"{before}\n[{dropped} bytes of output were dropped here]\n{after}"
+            for before in ["[redacted: ENDPOINT_KEY]" if kept == len(KEY) else ""]
+            for after in ["[redacted: ENDPOINT_KEY]" if from_there == 0 else ""]
+        }
+
+    def test_a_secret_across_head_and_tail_of_a_whole_output_is_replaced(self) -> None:
+        output = Output(KEY[:9].encode(), KEY[9:].encode(), len(KEY), "")
+        assert REDACTOR.output(output) == "[redacted: ENDPOINT_KEY]"
 
     def test_text_without_the_beginning_of_a_secret_is_shown_whole(self) -> None:
         assert REDACTOR.streaming("as it is.") == "as it is."
@@ -102,7 +121,17 @@ class TestSink:
     def test_a_blob_is_named_by_what_is_kept(self) -> None:
         inner = ListSink()
         digest = RedactingSink(inner, REDACTOR).put_blob(b"x" + KEY.encode())
-        assert digest == hashlib.sha256(b"x[redacted: ENDPOINT_KEY]").hexdigest()
+        assert digest == hashlib.sha256(b"x" + b"*" * len(KEY)).hexdigest()
+
+    def test_nul_is_shown_and_lone_surrogates_are_replaced_because_no_database_takes_them(self) -> None:
+        inner = ListSink()
+        sink = RedactingSink(inner, REDACTOR)
+        for message in ("a\0b", "a\ud800b", "a\\u0000b"):
+            sink.append(ModelCallFailed(step=1, request=1, error="server", message=message, seconds=0.5))
+        sink.draft(step=1, content="a\0b", reasoning="", calls="", characters=3)
+        kept = [event.message for event in inner.events if isinstance(event, ModelCallFailed)]
+        assert kept == ["a\u2400b", "a\ufffdb", "a\\u0000b"]
+        assert inner.drafts == ["a\u2400b"]
 
 
 # Made up: the shape of each provider's keys, joined here so that no scanner takes them for real ones.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -12,6 +11,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.events import Event, Record
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply, canonical_sha256
+from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.stop import StopSignal
 
@@ -105,7 +105,7 @@ class Session:
     """What a family is given to drive one attempt.
 
     `emit` appends an event and takes it into `conversation`, from which every request body comes, and into
-    `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redact` is
+    `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redactor` is
     applied to all text that comes out of the sandbox.
     """
 
@@ -118,7 +118,7 @@ class Session:
     stop: StopSignal
     clock: WallClock
     conversation: Conversation
-    redact: Callable[[str], str]
+    redactor: Redactor
     before_step: BeforeStep
     after_tool: AfterTool
     spending: Spending

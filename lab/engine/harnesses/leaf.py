@@ -152,7 +152,7 @@ class _Loop:
         self.context = ToolContext(
             sandbox=session.sandbox,
             stop=session.stop,
-            redact=session.redact,
+            redactor=session.redactor,
             limits=session.config.observation_limits,
             bash_timeout=session.config.bash_timeout_sec,
             glob_limit=session.config.glob_limit,

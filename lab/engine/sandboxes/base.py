@@ -35,14 +35,18 @@ class Output(NamedTuple):
     def truncated(self) -> bool:
         return self.total > len(self.head)
 
+    @property
+    def dropped(self) -> int:
+        """How many bytes between head and tail are not kept."""
+        return max(0, self.total - len(self.head) - len(self.tail))
+
     def text(self) -> str:
         """The kept bytes as UTF-8 with replacement; a marked gap stands where bytes were dropped."""
-        head = self.head.decode("utf-8", "replace")
-        if not self.truncated:
-            return head
-        dropped = self.total - len(self.head) - len(self.tail)
-        tail = self.tail.decode("utf-8", "replace")
-        mark = f"\n[{dropped} bytes of output were dropped here]\n" if dropped > 0 else ""
+        return self.joined(self.head.decode("utf-8", "replace"), self.tail.decode("utf-8", "replace"))
+
+    def joined(self, head: str, tail: str) -> str:
+        """The texts of head and tail with the mark of the gap between them, if there is one."""
+        mark = f"\n[{self.dropped} bytes of output were dropped here]\n" if self.dropped else ""
         return head + mark + tail
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.events import StreamFacts
 from lab.engine.llm.base import JSONObject
+from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, Output, Sandbox
 from lab.engine.stop import StopSignal
 
@@ -43,21 +43,17 @@ class ToolResult:
     stderr: StreamFacts | None = None
 
 
-def _unchanged(text: str) -> str:
-    return text
-
-
 @dataclass
 class ToolContext:
     """Where a tool works and under which settings.
 
-    `redact` is applied to all text that comes out of the sandbox. `limits` are characters of observation by
+    `redactor` is applied to all text that comes out of the sandbox. `limits` are characters of observation by
     executor name, 0 or less: none. `bash_timeout` in seconds.
     """
 
     sandbox: Sandbox
     stop: StopSignal
-    redact: Callable[[str], str] = _unchanged
+    redactor: Redactor = field(default_factory=lambda: Redactor({}))
     limits: dict[str, int] = field(default_factory=dict)
     bash_timeout: float = 120.0
     glob_limit: int = 1000
@@ -123,7 +119,7 @@ def execute(executor: Executor, context: ToolContext, arguments: JSONObject) -> 
     except SandboxLostError:
         raise
     except Exception as error:
-        return ToolResult(observation=context.redact(f"{type(error).__name__}: {error}"), failed=True)
+        return ToolResult(observation=context.redactor.text(f"{type(error).__name__}: {error}"), failed=True)
 
 
 def local_error(error: OSError, path: str) -> OSError:
@@ -182,9 +178,9 @@ def truthy(value: object) -> bool:
     return isinstance(value, str) and value.strip().lower() in {"1", "true", "yes", "on"}
 
 
-def stream_facts(output: Output, redact: Callable[[str], str]) -> StreamFacts:
+def stream_facts(output: Output, redactor: Redactor) -> StreamFacts:
     return StreamFacts(
-        text=redact(output.text()),
+        text=redactor.output(output),
         total_bytes=output.total,
         sha256=output.sha256,
         truncated=output.truncated,

@@ -27,8 +27,8 @@ class Bash:
             raise ValueError("embedded null byte")
         seconds = timeout_seconds(arguments, context.bash_timeout)
         result = context.sandbox.exec(["/bin/bash", "-lc", command], timeout=seconds, stop=context.stop)
-        stdout = stream_facts(result.stdout, context.redact)
-        stderr = stream_facts(result.stderr, context.redact)
+        stdout = stream_facts(result.stdout, context.redactor)
+        stderr = stream_facts(result.stderr, context.redactor)
         text = f"{_status(result, seconds)}\nSTDOUT:\n{stdout.text}\nSTDERR:\n{stderr.text}"
         cut = context.truncated("bash", text)
         return ToolResult(

@@ -33,7 +33,7 @@ class Glob:
             for path in listed
             if matches(path.split("/") if path else [], rules)
         ]
-        shown = sorted({context.redact(context.shown(path)) for path in paths})
+        shown = sorted({context.redactor.text(context.shown(path)) for path in paths})
         limit = context.glob_limit if context.glob_limit > 0 else len(shown)
         lines, hidden = shown[:limit], shown[limit:]
         if hidden:

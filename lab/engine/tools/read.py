@@ -24,7 +24,7 @@ class Read:
             data = context.sandbox.read(resolved)
         except OSError as error:
             raise local_error(error, path) from None
-        lines = _LINE_END.split(context.redact(data.decode("utf-8", "replace")))
+        lines = _LINE_END.split(context.redactor.text(data.decode("utf-8", "replace")))
         if lines[-1] == "":
             lines.pop()
         chosen = lines[first - 1 : first - 1 + limit if limit > 0 else None]

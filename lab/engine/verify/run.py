@@ -12,13 +12,13 @@ import dataclasses
 import re
 import shlex
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from lab.engine.errors import InfrastructureError, InvalidValueError, SandboxLostError
 from lab.engine.events import SandboxLost, SandboxStarted, VerificationFinished, VerificationStarted
 from lab.engine.harnesses.base import Emit
 from lab.engine.patches import InvalidPatchError, apply_patch
+from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.scripts import run_script
 from lab.engine.sinks import ListSink
@@ -50,10 +50,6 @@ _STARTED = re.compile(
 )
 
 
-def _unchanged(text: str) -> str:
-    return text
-
-
 class _Graded(NamedTuple):
     judgement: Judgement
     exit_code: int | None = None
@@ -68,14 +64,14 @@ def verify(
     sandbox_spec: SandboxSpec,
     emit: Emit,
     stop: StopSignal | None = None,
-    redact: Callable[[str], str] = _unchanged,
+    redactor: Redactor | None = None,
 ) -> VerificationResult:
     """Grade a patch by the task's rule in a sandbox of its own, started from `sandbox_spec` and stopped.
 
     Emits `verification_started`, `sandbox_started`, `sandbox_lost` where it broke, `verification_finished`.
     A sandbox or task material that broke is the outcome `infrastructure`, never the patch's fault; so is a
     test run that `stop` broke off. A patch that does not apply and tests that time out are `unresolved`.
-    `redact` replaces secrets in everything the tests printed.
+    `redactor` replaces secrets in everything the tests printed.
 
     Raises: nothing but what `emit` raises.
     """
@@ -88,13 +84,14 @@ def verify(
             pass_to_pass=len(expected.pass_to_pass),
         )
     )
-    grading = _Grading(task, provider, sandbox_spec, emit, stop, redact)
+    redactor = redactor or Redactor({})
+    grading = _Grading(task, provider, sandbox_spec, emit, stop, redactor)
     graded = grading.grade(patch)
     result = VerificationResult(
         rule=expected.rule,
         outcome=graded.judgement.outcome,
         tests=graded.judgement.tests,
-        detail=redact(graded.judgement.detail),
+        detail=redactor.text(graded.judgement.detail),
         exit_code=graded.exit_code,
         log=graded.log,
         seconds=time.monotonic() - started,
@@ -126,14 +123,14 @@ class _Grading:
         spec: SandboxSpec,
         emit: Emit,
         stop: StopSignal | None,
-        redact: Callable[[str], str],
+        redactor: Redactor,
     ) -> None:
         self.task = task
         self.provider = provider
         self.spec = spec
         self.emit = emit
         self.stop = stop
-        self.redact = redact
+        self.redactor = redactor
         self.usage: ResourceUsage | None = None
 
     def grade(self, patch: str) -> _Graded:
@@ -150,7 +147,7 @@ class _Grading:
         except InvalidPatchError as error:
             return self._without_tests(Outcome.UNRESOLVED, f"the patch does not apply: {error}")
         except SandboxLostError as error:
-            self.emit(SandboxLost(purpose="verification", message=self.redact(str(error))))
+            self.emit(SandboxLost(purpose="verification", message=self.redactor.text(str(error))))
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
         except (InfrastructureError, OSError) as error:
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
@@ -191,7 +188,8 @@ class _Grading:
         apply_patch(sandbox, patch)
         report = f"{put_tests(sandbox, self.task)}/report.xml"
         ended = self._run_tests(sandbox, report)
-        log = self.redact("\n".join(stream.text() for stream in (ended.stdout, ended.stderr) if stream.total))
+        streams = [stream for stream in (ended.stdout, ended.stderr) if stream.total]
+        log = "\n".join(self.redactor.output(stream) for stream in streams)
         if ended.interrupted:
             return self._without_tests(Outcome.INFRASTRUCTURE, "the test run was broken off")._replace(
                 log=log
@@ -200,7 +198,7 @@ class _Grading:
         if not tests and ended.exit_code in (126, 127):
             self._require_command(sandbox)
         judgement = self._judge(rule, ended, log, tests)
-        return _Graded(_with_logs(judgement, tests or {}, self.redact), ended.exit_code, log)
+        return _Graded(_with_logs(judgement, tests or {}), ended.exit_code, log)
 
     def _run_tests(self, sandbox: Sandbox, report: str) -> ExecResult:
         options = ["-rA", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "-o", "junit_logging=all"]
@@ -235,7 +233,8 @@ class _Grading:
         if verification.runner != "pytest":
             return printed
         try:
-            tests = parse_junit(sandbox.read(report, limit=REPORT_LIMIT_BYTES), known=known)
+            written = sandbox.read(report, limit=REPORT_LIMIT_BYTES).decode("utf-8", "replace")
+            tests = parse_junit(self.redactor.text(written).encode(), known=known)
         except (OSError, ValueError):
             return None
         # JUnit has no word for a test that passed although it should have failed.
@@ -268,18 +267,18 @@ class _Grading:
         return judgement
 
 
-def _with_logs(judgement: Judgement, tests: ParsedTests, redact: Callable[[str], str]) -> Judgement:
+def _with_logs(judgement: Judgement, tests: ParsedTests) -> Judgement:
     """The judgement with assertion and log of each expected test; the others keep their status alone."""
     expected = sum(test.group != "other" for test in judgement.tests)
     limit = max(1000, min(LOG_LIMIT_CHARACTERS, LOGS_LIMIT_CHARACTERS // max(1, expected)))
-    return judgement._replace(tests=tuple(_with_log(test, tests, limit, redact) for test in judgement.tests))
+    return judgement._replace(tests=tuple(_with_log(test, tests, limit) for test in judgement.tests))
 
 
-def _with_log(test: TestOutcome, tests: ParsedTests, limit: int, redact: Callable[[str], str]) -> TestOutcome:
+def _with_log(test: TestOutcome, tests: ParsedTests, limit: int) -> TestOutcome:
     found = tests.get(test.test_id)
     if found is None or test.group == "other":
         return test
-    texts = {"assertion": redact(found.assertion[:1000]), "log": shortened(redact(found.log), limit)}
+    texts = {"assertion": found.assertion[:1000], "log": shortened(found.log, limit)}
     return test.model_copy(update=texts)
 
 

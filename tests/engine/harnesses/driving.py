@@ -18,6 +18,7 @@ from lab.engine.harnesses.spending import Spending
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
+from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
@@ -168,7 +169,7 @@ def drive(
             stop=stop,
             clock=clock,
             conversation=log.conversation,
-            redact=str,
+            redactor=Redactor({}),
             before_step=before_step or (lambda: None),
             after_tool=driven.after_tool,
             spending=log.spending,

@@ -78,7 +78,7 @@ def test_binary_output_is_text_with_replacement_and_said_to_be_binary(run: Run) 
 
 def test_a_known_secret_that_a_command_prints_does_not_come_through(context: ToolContext) -> None:
     secret = "xyzzy-0123456789abcdef"
-    context.redact = Redactor({"MY_KEY": secret}).text
+    context.redactor = Redactor({"MY_KEY": secret})
     result = execute(registry.executor("bash"), context, {"command": f"echo {secret}; echo {secret} >&2"})
     assert secret not in result.observation
     assert "[redacted: MY_KEY]" in result.observation

@@ -11,6 +11,7 @@ import pytest
 from lab.engine.errors import ExitReason, LeaseLostError, SandboxLostError
 from lab.engine.events import Event, Record, VerificationFinished
 from lab.engine.patches import capture_patch
+from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
@@ -373,10 +374,10 @@ class TestBrokenMachinery:
             provider=provider,
             sandbox_spec=sandbox_spec,
             emit=Log(),
-            redact=lambda text: text.replace("secret-value", "[redacted]"),
+            redactor=Redactor({"MY_KEY": "secret-value"}),
         )
         assert "secret-value" not in repr(result)
-        assert "[redacted]" in result.tests[0].assertion
+        assert "[redacted: MY_KEY]" in result.tests[0].assertion
 
 
 @ONE_KIND
