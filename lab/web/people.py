@@ -50,9 +50,13 @@ def person_settings(request: HttpRequest) -> HttpResponse:
     """Theme and single keys of the person."""
     user = signed_in(request)
     if request.method == "POST":
-        people.set_single_keys(user=user, on=request.POST.get("single_keys") == "on")
-        people.set_theme(user=user, theme=request.POST.get("theme", ""))
-        messages.success(request, "Saved.")
+        try:
+            people.set_theme(user=user, theme=request.POST.get("theme", ""))
+        except InvalidValueError as error:
+            messages.error(request, str(error))
+        else:
+            people.set_single_keys(user=user, on=request.POST.get("single_keys") == "on")
+            messages.success(request, "Saved.")
         return redirect("settings")
     return render(request, "people/settings.html", {"place": "settings"})
 

@@ -1,0 +1,120 @@
+"""The first page and Launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from django.test import Client
+
+from lab.models import Experiment, Model, Run, Task
+from tests import builders
+
+Form = Callable[..., dict[str, object]]
+
+
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_a_fresh_lab_shows_only_launch_filled_in_with_a_task_and_the_solver(
+    operator: Client, filled: None
+) -> None:
+    html = operator.get("/").content.decode()
+    checked = re.findall(r'name="(tasks|models)" value="(\d+)"[^>]* checked', html)
+    assert [name for name, _ in checked] == ["tasks", "models"]
+    assert Model.objects.get(pk=checked[1][1]).name == "scripted/solver"
+    assert "You watch each reply and each tool call as it happens" in html
+    assert 'id="running"' not in html
+    assert html.count("scripted, no intelligence") >= 2
+    assert 'placeholder="150"' in html
+
+
+def test_one_run_leads_to_its_page_and_several_to_their_experiment(
+    operator: Client, launch_form: Form
+) -> None:
+    one = operator.post("/launch/", launch_form())
+    run = Run.objects.get()
+    assert (one.status_code, one.url) == (302, f"/runs/{run.pk}/")
+    many = operator.post("/launch/", launch_form(seeds="3"))
+    experiment = Experiment.objects.first()
+    assert experiment is not None
+    assert many.url == f"/experiments/{experiment.pk}/"
+    assert experiment.runs.count() == 3
+
+
+def test_the_same_form_sent_twice_launches_once(operator: Client, launch_form: Form) -> None:
+    form = launch_form(idempotency_key="abc")
+    assert operator.post("/launch/", form).url == operator.post("/launch/", form).url
+    assert Run.objects.count() == 1
+
+
+def test_limits_are_taken_as_typed_and_lifted_only_on_purpose(operator: Client, launch_form: Form) -> None:
+    operator.post(
+        "/launch/",
+        launch_form(limit_max_steps="1,0", limit_max_cost_usd="2.50", limit_max_context_tokens_none="on"),
+    )
+    limits = Run.objects.get().arm.limits
+    assert limits["max_steps"] == 10
+    assert limits["max_cost_usd"] == "2.50"
+    assert limits["max_context_tokens"] is None
+    assert limits["max_total_time_sec"] == 10800
+
+
+def test_mistakes_are_named_beside_their_fields_and_everything_typed_stays(
+    operator: Client, launch_form: Form
+) -> None:
+    other = Task.objects.get(slug="topo-cycle").pk
+    answer = operator.post(
+        "/launch/", launch_form(tasks=[other], seeds="many", limit_max_steps="-1", limit_max_cost_usd="$5")
+    )
+    html = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'value="-1"' in html
+    assert 'value="$5"' in html
+    assert 'value="many"' in html
+    assert f'name="tasks" value="{other}" checked' in html
+    assert html.count('aria-invalid="true"') == 3
+    words = text_of(html)
+    assert "“-1” is not a positive number of steps" in words
+    assert "“$5” is not a number of dollars; write 5" in words
+    assert "“many” is no whole number from 1 to 100; write 1" in words
+    assert not Run.objects.exists()
+
+
+def test_a_viewer_cannot_launch(viewer: Client, launch_form: Form) -> None:
+    assert "an operator can launch runs" in viewer.get("/").content.decode()
+    answer = viewer.post("/launch/", launch_form())
+    assert answer.status_code == 403
+    assert "needs the role operator; yours is viewer" in answer.content.decode()
+    assert not Run.objects.exists()
+
+
+def test_a_limit_above_the_harness_is_refused_with_the_number_to_write(
+    operator: Client, launch_form: Form
+) -> None:
+    html = operator.post("/launch/", launch_form(limit_max_steps="400")).content.decode()
+    assert "write 150 or less" in text_of(html)
+
+
+def test_running_and_finished_runs_stand_in_lists_of_their_own(operator: Client, filled: None) -> None:
+    ended, going = builders.run(), builders.run()
+    builders.believable(ended, outcome="resolved")
+    builders.start(going)
+    html = operator.get("/").content.decode()
+    running, finished = html.split('id="finished-rows"')
+    assert f'id="run-{going.pk}"' in running.split('id="running-rows"')[1]
+    assert f'id="run-{ended.pk}"' in finished
+    words = text_of(html)
+    assert "1 of 8 slots, 0 queued" in words
+    assert "1 running" in words
+
+
+def test_only_an_admin_may_agree_to_runs_without_isolation_and_is_asked_first(
+    admin: Client, operator: Client, filled: None
+) -> None:
+    assert operator.post("/launch/without-isolation/", {"agreed": "yes"}).status_code == 403
+    asked = admin.post("/launch/without-isolation/")
+    assert "Run without isolation?" in asked.content.decode()
+    assert "apt-get install bubblewrap" in asked.content.decode()
+    assert admin.post("/launch/without-isolation/", {"agreed": "yes"}).url == "/"

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from lab.models import Task
+
+
+def test_the_practice_set_is_listed_with_its_tests_and_traits(viewer: Client, filled: None) -> None:
+    html = viewer.get("/tasks/").content.decode()
+    for task in Task.objects.all():
+        assert f"/tasks/{task.pk}/" in html
+    assert "tempting wrong cause" in html
+    assert "not checked here" in html
+
+
+def test_without_a_set_the_page_says_how_to_get_one(viewer: Client) -> None:
+    assert "manage.py up" in viewer.get("/tasks/").content.decode()
+
+
+@pytest.mark.parametrize(("who", "sees"), [("viewer", False), ("operator", True), ("admin", True)])
+def test_gold_patch_and_hidden_tests_are_for_operators_and_admins(
+    who: str, sees: bool, filled: None, request: pytest.FixtureRequest
+) -> None:
+    client: Client = request.getfixturevalue(who)
+    task = Task.objects.get(slug="topo-cycle")
+    html = client.get(f"/tasks/{task.pk}/").content.decode()
+    assert task.title in html
+    assert ("Gold patch" in html) is sees
+    assert (task.hidden.verification["fail_to_pass"][0] in html) is sees
