@@ -77,6 +77,8 @@ def _smaller(left: Any, right: Any) -> Any:
     return left if right is None else min(left, right)
 
 
+# Beyond any use, and small enough for every number that is made from it.
+_LARGEST = 10**12
 _SPACE = re.compile(r"[\s_,']+")
 
 
@@ -84,8 +86,8 @@ def parse_limit(name: str, text: str) -> int | float | Decimal:
     """A limit as a person wrote it, as a positive number.
 
     Raises:
-        InvalidValueError: no number, not positive, or a fraction where whole numbers are counted; names the
-            field, the value and what to write instead.
+        InvalidValueError: no number, not positive, absurdly large, or a fraction where whole numbers are
+            counted; names the field, the value and what to write instead.
     """
     unit = UNITS[name]
     plain = _SPACE.sub("", text)
@@ -101,6 +103,8 @@ def parse_limit(name: str, text: str) -> int | float | Decimal:
             text,
             f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”",
         )
+    if number > _LARGEST:
+        raise InvalidValueError(name, text, f"is more {unit} than any run can use; write {_LARGEST} or less")
     if name == "max_cost_usd":
         return number
     if name == "max_total_time_sec":
