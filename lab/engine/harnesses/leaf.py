@@ -70,7 +70,10 @@ class Leaf:
         }
         cap = turn_cap(model, limits)
         if cap is not None:
-            parameters[cap_field(parameters)] = cap
+            # One name only: servers refuse both, and the log could not say which one counts.
+            field = cap_field(parameters)
+            parameters.pop("max_completion_tokens", None)
+            parameters[field] = cap
         return complete_body(parameters)
 
     def assistant_message(self, config: HarnessConfig, reply: Reply) -> JSONObject:
@@ -366,7 +369,10 @@ class _Loop:
         )
 
     def say_limit(self, reason: ExitReason) -> None:
-        """The event of the limit that ended the run, if one did."""
+        """The event of the limit that ended the run, if the lab's own count reached it.
+
+        Where a server cut a reply or refused a request, the exit reason says so and no number is known.
+        """
         limits, spending = self.session.limits, self.session.spending
         used: dict[ExitReason, tuple[str, Decimal | float | int, Decimal | float | int | None]] = {
             ExitReason.MAX_TURNS: ("max_steps", self.step, limits.max_steps),
@@ -390,7 +396,7 @@ class _Loop:
             ExitReason.FORMAT_ERRORS: ("max_format_errors", self.format_errors, limits.max_format_errors),
         }
         limit, amount, allowed = used.get(reason, ("", 0, None))
-        if allowed is not None:
+        if allowed is not None and amount >= allowed:
             self.session.emit(
                 LimitReached(limit=limit, used=Decimal(str(amount)), allowed=Decimal(str(allowed)))
             )

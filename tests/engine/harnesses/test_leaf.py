@@ -210,19 +210,19 @@ def test_context_tokens_are_the_servers_total_else_an_estimate_that_says_so(sand
 
 
 @pytest.mark.parametrize(
-    ("prompt", "completion", "changed", "reason"),
+    ("prompt", "completion", "changed", "reason", "counted"),
     [
-        (100, 8_192, {}, "max_tokens_per_turn"),
-        (126_000, 6_000, {}, "max_context_len"),
-        (124_000, 8_192, {}, "max_context_len"),
-        (100, 50, {}, "max_context_len"),
-        (None, 0, {}, "max_tokens_per_turn"),
-        (None, 0, {"max_tokens_per_turn": None}, "max_context_len"),
-        (100, 9_000, {"max_tokens_per_turn": None}, "max_context_len"),
+        (100, 8_192, {}, "max_tokens_per_turn", "max_tokens_per_turn"),
+        (126_000, 6_000, {}, "max_context_len", "max_context_tokens"),
+        (124_000, 8_192, {}, "max_context_len", "max_context_tokens"),
+        (100, 50, {}, "max_context_len", ""),
+        (None, 0, {}, "max_tokens_per_turn", ""),
+        (None, 0, {"max_tokens_per_turn": None}, "max_context_len", ""),
+        (100, 9_000, {"max_tokens_per_turn": None}, "max_context_len", ""),
     ],
 )
 def test_a_reply_cut_by_length_executes_nothing_and_names_the_limit_that_cut_it(
-    sandbox: Sandbox, prompt: int | None, completion: int, changed: JSONObject, reason: str
+    sandbox: Sandbox, prompt: int | None, completion: int, changed: JSONObject, reason: str, counted: str
 ) -> None:
     answer = calls(
         bash("touch executed"), content="I was", finish="length", prompt=prompt, completion=completion
@@ -233,9 +233,8 @@ def test_a_reply_cut_by_length_executes_nothing_and_names_the_limit_that_cut_it(
     assert driven.ending.final_message == "I was"
     assert driven.events(ToolCallStarted) == []
     assert sandbox.exec(["ls"], timeout=10).stdout.head == b""
-    assert reached(driven)[0] == (
-        "max_tokens_per_turn" if reason == "max_tokens_per_turn" else "max_context_tokens"
-    )
+    # A limit is said to be reached only by a number that somebody counted.
+    assert [event.limit for event in driven.events(LimitReached)] == ([counted] if counted else [])
 
 
 def test_the_context_ceiling_counts_the_tool_messages_and_ends_the_run(sandbox: Sandbox) -> None:
@@ -276,6 +275,7 @@ def test_an_overflowing_request_is_a_limit_and_the_work_is_kept(sandbox: Sandbox
     assert driven.reason == "max_context_len"
     assert driven.ending is not None
     assert text in driven.ending.detail
+    assert driven.events(LimitReached) == []
     assert sandbox.read("file") == b"kept\n"
     assert len(driven.server.calls) == 2
 
@@ -480,6 +480,7 @@ def test_an_unknown_cost_does_not_count_and_is_not_called_zero(sandbox: Sandbox)
         (None, {"max_tokens_per_turn": 1_000}, {"max_completion_tokens": 1_000}),
         (8_192, {"extra_body": {"max_tokens": 500}}, {"max_tokens": 500}),
         (100, {"extra_body": {"max_tokens": 500}}, {"max_tokens": 100}),
+        (8_192, {"sampling": {"max_tokens": 300, "max_completion_tokens": 900}}, {"max_tokens": 300}),
     ],
 )
 def test_every_request_carries_the_smallest_cap_per_turn(
