@@ -56,7 +56,7 @@ class Redactor:
         return self._pattern.sub(self._replacement, text)
 
     def data(self, data: bytes) -> bytes:
-        """The bytes with stars for each secret, as many as it had bytes: what a tar says of sizes stays true."""
+        """The bytes with stars for each secret, as many as it has bytes: sizes in a tar stay true."""
         if self._bytes_pattern is None:
             return data
         return self._bytes_pattern.sub(lambda found: b"*" * len(found.group()), data)

@@ -7,6 +7,7 @@ as an exception: whatever breaks is an exit reason.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +57,7 @@ from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
 from lab.engine.verify.run import verify
-from lab.engine.workspace import WorkspaceTracker, prepare_workspace
+from lab.engine.workspace import WorkspaceDelta, WorkspaceTracker, prepare_workspace
 
 Phase = Literal["preparing", "running", "verifying"]
 
@@ -190,6 +191,9 @@ class _Attempt:
         finally:
             self.clock.close()
             self._stop_sandbox()
+        if self._is_cancelled_and_broken():
+            self.ending = Ending(ExitReason.CANCELLED, self.ending.native_reason)
+            retryable = False
         self._end(error, retryable)
         return AttemptResult(
             exit_reason=self.ending.reason,
@@ -198,6 +202,11 @@ class _Attempt:
             error=error,
             steps=self.steps,
         )
+
+    def _is_cancelled_and_broken(self) -> bool:
+        """Whether something broke while a person's cancel took effect: the cancel holds all the same."""
+        broken = self.ending.reason.origin is ExitOrigin.INFRASTRUCTURE
+        return broken and self.stop.reason is ExitReason.CANCELLED
 
     def emit(self, event: Event) -> Record:
         """Append an event and take what was stored into the folds that the next request is made from."""
@@ -280,19 +289,8 @@ class _Attempt:
 
         def after_tool(*, step: int, index: int, call_id: str) -> None:
             delta = tracker.changes()
-            if not delta.changes and delta.archive is None and not delta.problem:
-                return
-            archive = self.sink.put_blob(delta.archive) if delta.archive is not None else None
-            self.emit(
-                WorkspaceChanged(
-                    step=step,
-                    index=index,
-                    call_id=call_id,
-                    changes=delta.changes,
-                    archive=archive,
-                    problem=delta.problem,
-                )
-            )
+            if delta.changes or delta.archive is not None or delta.problem:
+                self.emit(self._changed(delta, step=step, index=index, call_id=call_id))
 
         with _endpoint(spec) as model, self._client(model) as client:
             session = Session(
@@ -311,6 +309,22 @@ class _Attempt:
                 spending=self.spending,
             )
             return self.family.drive(session)
+
+    def _changed(self, delta: WorkspaceDelta, *, step: int, index: int, call_id: str) -> WorkspaceChanged:
+        """The event of a change, its archive stored."""
+        archive, problems = None, [delta.problem] if delta.problem else []
+        if delta.archive is not None:
+            archive = self.sink.put_blob(delta.archive)
+            if archive != hashlib.sha256(delta.archive).hexdigest():
+                problems.append("a known secret in what changed was replaced by stars")
+        return WorkspaceChanged(
+            step=step,
+            index=index,
+            call_id=call_id,
+            changes=delta.changes,
+            archive=archive,
+            problem="; ".join(problems),
+        )
 
     def _client(self, model: ModelConfig) -> ModelClient:
         return ModelClient(

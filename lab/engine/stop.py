@@ -17,7 +17,8 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        # Guards _callbacks and _reason: set() comes from the lease thread or a timer, registration from the run.
+        # Guards _callbacks and _reason: set() comes from the lease thread or a timer, registration from the
+        # run's own thread.
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._next_key = 0

@@ -44,6 +44,7 @@ from lab.engine.stop import StopSignal
 from lab.engine.tasks.loader import load_task, practice_folder
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
+from lab.engine.workspace_archive import read_tar
 from tests.engine.conftest import MakeTask
 from tests.engine.harnesses.driving import bash, call, calls
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream, usage_chunk
@@ -267,6 +268,36 @@ def test_a_key_that_a_command_puts_together_reaches_neither_the_log_nor_the_next
     assert KEY not in second
     assert "[redacted: FAKE_KEY]" in second
     assert KEY not in "".join(record.to_line() for record in sink.records)
+
+
+def test_a_stored_change_that_held_a_known_secret_is_still_an_archive_and_says_what_is_missing(
+    make: Make,
+) -> None:
+    with FakeOpenAI(
+        calls(bash("printf 'a sk-test-%s b' 0123456789abcdef > kept; echo last > zz")), says("done")
+    ) as server:
+        sink = ListSink()
+        run_attempt(make(server), sink, StopSignal())
+    changed = one(sink, WorkspaceChanged)
+    assert changed.archive is not None
+    files = {path: item.content for path, item in read_tar(sink.blobs[changed.archive]).items()}
+    assert files[b"files/kept"] == b"a " + b"*" * len(KEY) + b" b"
+    assert files[b"files/zz"] == b"last\n"
+    assert "secret" in changed.problem
+
+
+def test_a_cancelled_attempt_stays_cancelled_when_its_sandbox_breaks_too(make: Make) -> None:
+    provider, stop = WatchedProvider(registry.provider("process")), StopSignal()
+
+    def both(event: Event) -> None:
+        if isinstance(event, ModelCallFinished):
+            stop.set(ExitReason.CANCELLED)
+            provider.started[0].stop()
+
+    result, sink = attempt(make, calls(bash("true")), sink=WatchingSink(both), stop=stop, provider=provider)
+    assert (result.exit_reason, result.retryable) == (ExitReason.CANCELLED, False)
+    assert one(sink, AttemptEnded).exit_reason == "cancelled"
+    assert one(sink, AttemptEnded).error
 
 
 def test_a_cancel_raised_before_a_step_is_not_verified_either(make: Make) -> None:

@@ -105,8 +105,8 @@ class Session:
     """What a family is given to drive one attempt.
 
     `emit` appends an event and takes it into `conversation`, from which every request body comes, and into
-    `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redactor` is
-    applied to all text that comes out of the sandbox.
+    `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redactor`
+    is applied to all text that comes out of the sandbox.
     """
 
     config: HarnessConfig
