@@ -85,6 +85,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # Pages of a run are ten times smaller compressed. Tokens in them are masked anew in each answer.
+    "django.middleware.gzip.GZipMiddleware",
     "lab.web.http.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
