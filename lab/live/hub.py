@@ -7,6 +7,7 @@ is full it is emptied, and its task catches up from the log when the browser rea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -31,10 +32,10 @@ class Message(NamedTuple):
 
 
 class Viewer:
-    """One socket's queue. `put` comes from the watcher's thread, `next` from the socket's own task."""
+    """One socket's queue. `put` comes from a watcher's thread, `next` from the socket's own task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         # Guards the fields below: two threads use them.
         self._lock = threading.Lock()
         self._messages: deque[Message] = deque()
@@ -43,7 +44,7 @@ class Viewer:
         self._ready = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Add a message, or drop everything when this viewer does not keep up."""
+        """Add a message, or drop everything when this viewer does not keep up. `wake` tells the task."""
         with self._lock:
             if self._lagging:
                 return
@@ -53,14 +54,10 @@ class Viewer:
                 self._messages.clear()
                 self._bytes = 0
                 self._lagging = True
-        self._wake()
 
-    def _wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:
-            # The loop has closed: the process is going down and nobody reads any more.
-            return
+    def wake(self) -> None:
+        """Let the task look at its queue. Called on the loop."""
+        self._ready.set()
 
     @property
     def held_bytes(self) -> int:
@@ -119,6 +116,20 @@ class Hub:
         """Give each message to each viewer of the topic."""
         with self._lock:
             viewers = list(self._viewers.get(topic, ()))
+        loops = {viewer.loop for viewer in viewers}
         for message in messages:
             for viewer in viewers:
                 viewer.put(message)
+            # Once a message and not once a viewer: each call is a system call, at which threads take turns.
+            for loop in loops:
+                _wake_all(loop, [viewer for viewer in viewers if viewer.loop is loop])
+
+
+def _wake_all(loop: asyncio.AbstractEventLoop, viewers: list[Viewer]) -> None:
+    def wake() -> None:
+        for viewer in viewers:
+            viewer.wake()
+
+    # A closed loop belongs to a process that is going down: nobody reads there any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(wake)

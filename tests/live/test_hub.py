@@ -55,9 +55,11 @@ async def test_a_topic_is_watched_while_it_has_viewers() -> None:
 
 
 async def test_a_waiting_viewer_wakes_for_what_another_thread_publishes() -> None:
+    hub = Hub(on_first=lambda: None)
     viewer = Viewer(asyncio.get_running_loop())
+    hub.join(TOPIC, viewer, position=0)
     waiting = asyncio.create_task(viewer.next())
     await asyncio.sleep(0)
     message = Message(0, 1, "now")
-    await asyncio.to_thread(viewer.put, message)
+    await asyncio.to_thread(hub.publish, TOPIC, [message])
     assert await asyncio.wait_for(waiting, 10) == message
