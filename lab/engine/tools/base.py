@@ -138,15 +138,15 @@ _ERRNO: dict[type[OSError], int] = {
 }
 
 
-def required(arguments: JSONObject, *names: str) -> str:
-    """The first of `names` that is given, as text.
+def required(arguments: JSONObject, *names: str, may_be_empty: bool = False) -> str:
+    """The first of `names` that is given, as text. An empty text counts as not given, unless it may be empty.
 
     Raises:
         ValueError: none is given; says which key is required. TypeError: it is no string.
     """
     for name in names:
-        if arguments.get(name) is not None:
-            value = arguments[name]
+        value = arguments.get(name)
+        if value is not None and (may_be_empty or value != ""):
             if not isinstance(value, str):
                 raise TypeError(f"{name} must be a string, not {type(value).__name__}")
             return value
@@ -172,10 +172,8 @@ def whole_number(arguments: JSONObject, name: str) -> int | None:
 
 
 def truthy(value: object) -> bool:
-    """Booleans, or the words 1, true, yes, on in any case."""
-    if isinstance(value, bool):
-        return value
-    return isinstance(value, str) and value.strip().lower() in {"1", "true", "yes", "on"}
+    """True, 1, or one of the words 1, true, yes, on in any case."""
+    return str(value).strip().lower() in {"1", "true", "yes", "on"}
 
 
 def stream_facts(output: Output, redactor: Redactor) -> StreamFacts:

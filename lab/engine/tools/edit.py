@@ -17,7 +17,8 @@ class Edit:
         without their ends: where a file ends its lines with CR LF, the strings are taken with the same ends.
         """
         path = file_path(arguments)
-        old, new = required(arguments, "old_string"), required(arguments, "new_string")
+        old = required(arguments, "old_string", may_be_empty=True)
+        new = required(arguments, "new_string", may_be_empty=True)
         if not old:
             raise ValueError("old_string must not be empty")
         resolved = context.resolve(path)

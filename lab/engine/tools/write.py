@@ -13,7 +13,7 @@ class Write:
     def run(self, context: ToolContext, arguments: JSONObject) -> ToolResult:
         """Creates parent folders, overwrites. The observation counts characters, called bytes as in Leaf."""
         path = file_path(arguments)
-        content = required(arguments, "content")
+        content = required(arguments, "content", may_be_empty=True)
         resolved = context.resolve(path)
         try:
             context.sandbox.write(resolved, content.encode("utf-8", "replace"))

@@ -42,6 +42,21 @@ def test_read_takes_a_range_counted_from_one(
     assert run("read", {"file_path": "a", **arguments}).observation == f"a\n{lines}"
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "key"),
+    [
+        ("read", {"file_path": ""}, "file_path"),
+        ("write", {"path": "", "content": "x"}, "file_path"),
+        ("bash", {"command": ""}, "command"),
+        ("glob", {"pattern": ""}, "pattern"),
+    ],
+)
+def test_an_empty_argument_counts_as_missing(
+    run: Run, tool: str, arguments: dict[str, object], key: str
+) -> None:
+    assert run(tool, arguments).observation == f"ValueError: missing required argument: {key}"
+
+
 def test_read_past_the_end_and_of_an_empty_file_shows_the_path_alone(context: ToolContext, run: Run) -> None:
     put(context, "a", "a\n")
     put(context, "empty", "")
@@ -54,6 +69,7 @@ def test_paths_inside_are_shown_relative_and_outside_as_given(context: ToolConte
     inside = f"{context.workspace}/src/../src/a"
     assert run("read", {"file_path": inside}).observation == "src/a\n1. x"
     assert run("read", {"path": "./src/a"}).observation == "src/a\n1. x"
+    assert run("read", {"file_path": "", "path": "src/a"}).observation == "src/a\n1. x"
     outside = run("read", {"file_path": "/etc/passwd", "limit": 1}).observation
     assert outside.startswith("/etc/passwd\n1. ")
 
@@ -148,7 +164,7 @@ def test_edit_refuses_what_is_not_there_empty_or_ambiguous_and_changes_nothing(
     assert got(context, "a") == b"x x ."
 
 
-@pytest.mark.parametrize("word", [True, "1", "true", "YES", "on"])
+@pytest.mark.parametrize("word", [True, 1, "1", "true", "YES", "on"])
 def test_edit_replaces_every_occurrence_when_asked_in_any_of_leafs_words(
     context: ToolContext, run: Run, word: object
 ) -> None:
@@ -158,7 +174,7 @@ def test_edit_replaces_every_occurrence_when_asked_in_any_of_leafs_words(
     assert got(context, "a") == b"y y y"
 
 
-@pytest.mark.parametrize("word", [False, "no", "", 1, None])
+@pytest.mark.parametrize("word", [False, "no", "", 0, 2, None])
 def test_other_words_do_not_mean_every_occurrence(context: ToolContext, run: Run, word: object) -> None:
     put(context, "a", "x x")
     assert run("edit", {"file_path": "a", "old_string": "x", "new_string": "y", "replace_all": word}).failed

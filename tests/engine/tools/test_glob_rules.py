@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.tools.glob import rule_of, matches, split_pattern
+from lab.engine.tools.glob import matches, rule_of, split_pattern
 
 FILES = [
     "a.py",
