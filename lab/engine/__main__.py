@@ -17,11 +17,13 @@ from types import FrameType
 from typing import Any
 
 from lab.engine import registry
-from lab.engine.errors import ExitReason, InvalidValueError
-from lab.engine.events import ModelCallFinished, PatchCaptured, RunEnded, VerificationFinished
+from lab.engine.errors import ExitReason, InvalidValueError, LabError
+from lab.engine.events import PatchCaptured, RunEnded, VerificationFinished
 from lab.engine.harnesses.presets import load_preset, preset_names
+from lab.engine.harnesses.spending import Spending
 from lab.engine.limits import UNITS, parse_limit
 from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.llm.endpoint import normal_base_url
 from lab.engine.llm.scripted import CONTEXT_WINDOW, SCRIPTED_MODELS
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.sandboxes.base import SandboxProvider
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         spec = _spec(arguments)
         sink = _sink(arguments.out)
-    except InvalidValueError as error:
+    except LabError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     stop = StopSignal()
@@ -138,10 +140,25 @@ def _model(arguments: argparse.Namespace) -> ModelConfig:
     return ModelConfig(
         name=arguments.model,
         model_id=arguments.model_id or arguments.model,
-        base_url=arguments.base_url,
+        base_url=_base_url(arguments.base_url),
         sampling=dict(_sampling(text) for text in arguments.sampling),
-        context_window=arguments.context_window,
+        context_window=_context_window(arguments.context_window),
     )
+
+
+def _base_url(text: str) -> str:
+    try:
+        return normal_base_url(text)
+    except InvalidValueError as error:
+        raise InvalidValueError("--base-url", error.value, error.reason) from None
+
+
+def _context_window(tokens: int | None) -> int | None:
+    if tokens is not None and tokens < 1:
+        raise InvalidValueError(
+            "--context-window", tokens, "is no number of tokens; write 1 or more, or leave the option out"
+        )
+    return tokens
 
 
 def _key(variable: str) -> str:
@@ -186,15 +203,15 @@ def _say(text: str) -> None:
 
 
 def _summarise(sink: JSONLSink, result: AttemptResult, out: Path) -> None:
-    calls = [event for event in sink.events if isinstance(event, ModelCallFinished)]
-    costs = [call.cost.amount for call in calls]
-    known = sum((cost for cost in costs if cost is not None), Decimal(0))
-    unknown = sum(cost is None for cost in costs)
+    spending = Spending()
+    for event in sink.events:
+        spending.apply(event)
+    unknown = spending.unknown_costs
     facts: JSONObject = {
         "exit reason": result.exit_reason,
         "verdict": result.verdict or "not graded",
         "steps": result.steps,
-        "cost": f"{known} USD" + (f" and {unknown} calls of unknown cost" if unknown else ""),
+        "cost": f"{spending.usd} USD" + (f" and {unknown} requests of unknown cost" if unknown else ""),
         "events": f"{len(sink.records)} in {out}",
     }
     for event in sink.events:

@@ -14,7 +14,7 @@ import pytest
 
 from lab.engine.events import read_record
 from lab.engine.harnesses.conversation import rebuild_inputs
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, says
+from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -128,6 +128,14 @@ def test_control_c_cancels_and_keeps_the_patch(folder: Path, tmp_path: Path) -> 
         (["--task", "nope", "--model", "scripted/solver"], ["--task", "'nope'", "parse-duration"]),
         (["--task", "parse-duration", "--model", "gpt"], ["--base-url", "is needed"]),
         (
+            ["--task", "parse-duration", "--model", "m", "--base-url", "localhost:8000"],
+            ["--base-url", "'localhost:8000'", "http://127.0.0.1:8000/v1"],
+        ),
+        (
+            ["--task", "parse-duration", "--model", "m", "--base-url", "http://h", "--context-window", "-4"],
+            ["--context-window", "-4", "tokens"],
+        ),
+        (
             ["--task", "parse-duration", "--model", "scripted/solver", "--limit", "max_steps=-1"],
             ["max_steps"],
         ),
@@ -166,6 +174,13 @@ def test_bad_input_gets_field_value_and_way_out_and_writes_nothing(
     for words in said:
         assert words in done.stderr
     assert not out.exists()
+
+
+def test_a_request_whose_cost_nobody_knows_is_not_shown_as_free(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "events.jsonl"
+    with FakeOpenAI(plain({"error": {"message": "no such key"}}, status=401)) as server:
+        done = run(folder, out, "--task", "parse-duration", "--model", "m", "--base-url", server.base_url)
+    assert "0 USD and 1 requests of unknown cost" in done.stdout
 
 
 def test_an_existing_file_is_not_written_over(folder: Path, tmp_path: Path) -> None:

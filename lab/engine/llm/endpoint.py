@@ -46,17 +46,23 @@ def normal_base_url(text: str) -> str:
     """The base URL without white space and closing slashes.
 
     Raises:
-        InvalidValueError: no http(s) URL with a host, or the URL of one call instead of the base.
+        InvalidValueError: no http(s) URL with a host, one with a login in it, or the URL of one call instead
+            of the base.
     """
     url = text.strip().rstrip("/")
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host, port, login = parts.hostname, parts.port, parts.username or parts.password
     except ValueError as failed:
         raise InvalidValueError("base_url", text, f"is no URL ({failed})") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise InvalidValueError(
             "base_url", text, "is no URL of a server; write it as in http://127.0.0.1:8000/v1"
+        )
+    if login:
+        place = f"{parts.scheme}://…@{host}" + (f":{port}" if port else "")
+        raise InvalidValueError(
+            "base_url", place, "holds a login, which would be stored; name the variable that holds the key"
         )
     if url.endswith("/chat/completions"):
         short = url.removesuffix("/chat/completions")

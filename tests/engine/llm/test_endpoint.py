@@ -108,6 +108,11 @@ class TestRefusals:
             normal_base_url(text)
         assert caught.value.field == "base_url"
 
+    def test_a_login_in_the_url_is_refused_and_not_repeated(self) -> None:
+        with pytest.raises(InvalidValueError, match="holds a login") as caught:
+            normal_base_url("http://me:hidden-password@x:80/v1")
+        assert "hidden-password" not in str(caught.value)
+
     def test_the_address_of_a_call_is_shortened_by_hint(self) -> None:
         with pytest.raises(InvalidValueError, match="write http://x/v1$"):
             normal_base_url("http://x/v1/chat/completions")
