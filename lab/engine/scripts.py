@@ -6,6 +6,8 @@ is needed inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from lab.engine.errors import InfrastructureError
 from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, ExecResult, Sandbox
 
@@ -63,12 +65,31 @@ def run_script(
         SandboxLostError: the sandbox is gone.
         InfrastructureError: the script did not end within `timeout` seconds.
     """
-    result = sandbox.exec(
+    return run_program(
+        sandbox,
         ["sh", "-c", script, "lab", *arguments],
-        timeout=timeout,
         stdin=stdin,
-        environment=GIT_ENVIRONMENT,
+        timeout=timeout,
         output_limit=output_limit,
+        environment=GIT_ENVIRONMENT,
+    )
+
+
+def run_program(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    timeout: float = SCRIPT_TIMEOUT_SECONDS,
+    output_limit: int = OUTPUT_HEAD_BYTES,
+    environment: Mapping[str, str] | None = None,
+) -> ExecResult:
+    """Run one program for the lab in the workspace.
+
+    Raises: as `run_script`.
+    """
+    result = sandbox.exec(
+        argv, timeout=timeout, stdin=stdin, environment=environment, output_limit=output_limit
     )
     if result.timed_out:
         raise InfrastructureError(f"a script of the lab did not end within {timeout:.0f} s in the sandbox")
