@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
+from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
+from lab.engine.verify.base import Outcome
 from lab.models import Event, RunFacts
 from lab.services.payloads import short_text
 
 USAGE_PARTS = ("input_uncached", "cache_read", "cache_write", "input_total", "output_total", "reasoning")
 SUMMARY_CHARACTERS = 160
+_NOT_GRADED = (Outcome.INFRASTRUCTURE, Outcome.TASK_INVALID)
 
 
 class Entry(NamedTuple):
@@ -111,9 +114,17 @@ def _verification_started(facts: RunFacts, entry: Entry) -> None:
 def _verification_finished(facts: RunFacts, entry: Entry) -> None:
     facts.pending = {}
     facts.verdict = entry.payload["outcome"]
-    tests = entry.payload["tests"]
+    # A grading that broke off says nothing of its tests: that is unknown, and not 0.
+    tests = entry.payload["tests"] if facts.verdict not in _NOT_GRADED else []
     facts.fail_to_pass_passed, facts.fail_to_pass_total = _passed(tests, "fail_to_pass")
     facts.pass_to_pass_passed, facts.pass_to_pass_total = _passed(tests, "pass_to_pass")
+
+
+def _run_ended(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = {}
+    if entry.payload["exit_reason"] == ExitReason.CANCELLED:
+        # A grading that the person broke off is none.
+        facts.verdict = entry.payload.get("verdict") or ""
 
 
 def _attempt_ended(facts: RunFacts, entry: Entry) -> None:
@@ -139,7 +150,7 @@ _HANDLERS: dict[str, Callable[[RunFacts, Entry], None]] = {
     "verification_started": _verification_started,
     "verification_finished": _verification_finished,
     "attempt_ended": _attempt_ended,
-    "run_ended": _nothing_pending,
+    "run_ended": _run_ended,
 }
 
 
@@ -182,6 +193,9 @@ def _add_cost(facts: RunFacts, cost: JSONObject) -> None:
     facts.cost_basis = basis if facts.cost_basis in ("unknown", basis) else "mixed"
 
 
-def _passed(tests: list[dict[str, Any]], group: str) -> tuple[int, int]:
+def _passed(tests: list[dict[str, Any]], group: str) -> tuple[int | None, int | None]:
+    """How many tests of a group passed, of how many; unknown without any."""
+    if not tests:
+        return None, None
     statuses = [test["status"] for test in tests if test["group"] == group]
     return statuses.count("passed"), len(statuses)
