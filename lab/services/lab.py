@@ -66,9 +66,13 @@ def _spent_today() -> str:
     if not sums["calls"]:
         return "$0.00, no call yet"
     if sums["spent"] is None:
-        return f"unknown: no price for {sums['unknown']} calls"
+        return f"unknown: no price for {_calls(sums['unknown'])}"
     text = f"${Decimal(sums['spent']):,.2f}"
-    return f"at least {text} ({sums['unknown']} calls unknown)" if sums["unknown"] else text
+    return f"at least {text} ({_calls(sums['unknown'])} unknown)" if sums["unknown"] else text
+
+
+def _calls(number: int) -> str:
+    return f"{number} call{'' if number == 1 else 's'}"
 
 
 def _data_folder() -> str:

@@ -130,12 +130,17 @@ def forecasts() -> dict[int, Forecast]:
 
 def latest_experiment() -> Standing | None:
     """The newest experiment with more than one run, None when there is none."""
-    experiment = Experiment.objects.annotate(run_count=Count("runs")).filter(run_count__gt=1).first()
+    counted = Experiment.objects.annotate(run_count=Count("runs")).filter(run_count__gt=1)
+    experiment = counted.order_by("-pk").first()
     if experiment is None:
         return None
-    arms = experiment.arms.select_related("model").annotate(
-        resolved=Count("runs", filter=Q(runs__facts__verdict=Outcome.RESOLVED)),
-        graded=Count("runs", filter=Q(runs__facts__verdict__in=GRADED)),
+    arms = (
+        experiment.arms.select_related("model")
+        .annotate(
+            resolved=Count("runs", filter=Q(runs__facts__verdict=Outcome.RESOLVED)),
+            graded=Count("runs", filter=Q(runs__facts__verdict__in=GRADED)),
+        )
+        .order_by("letter")
     )
     standings = [ArmStanding(arm.letter, arm.model.name, arm.resolved, arm.graded) for arm in arms]
     return Standing(

@@ -45,5 +45,5 @@ def test_money_spent_is_unknown_or_at_least_when_a_part_of_it_is_unknown(alice: 
 
     assert append(ev.call_failed(1)).startswith("unknown")
     assert append(ev.call_finished(1, cost=Cost(amount=Decimal("1.25"), basis="table"))) == (
-        "at least $1.25 (1 calls unknown)"
+        "at least $1.25 (1 call unknown)"
     )

@@ -118,3 +118,14 @@ def test_only_an_admin_may_agree_to_runs_without_isolation_and_is_asked_first(
     assert "Run without isolation?" in asked.content.decode()
     assert "apt-get install bubblewrap" in asked.content.decode()
     assert admin.post("/launch/without-isolation/", {"agreed": "yes"}).url == "/"
+
+
+def test_the_latest_experiment_of_several_runs_is_summed_up_by_arm(operator: Client, filled: None) -> None:
+    for _ in range(2):
+        first = builders.run()
+        builders.another_run(first, seed=2)
+        builders.believable(first, outcome="resolved")
+    builders.run()
+    words = text_of(operator.get("/").content.decode())
+    assert f"Experiment {first.experiment_id} 1 of 2 graded" in words
+    assert f"A {first.arm.model.name} 1 of 1 resolved" in words
