@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -16,8 +17,12 @@ from lab.engine.events import (
     AttemptEnded,
     ControlAsked,
     ModelCallInterrupted,
+    ModelCallStarted,
+    PatchCaptured,
     RunEnded,
     ToolCallInterrupted,
+    ToolCallStarted,
+    VerificationFinished,
 )
 from lab.models import Attempt, Control, Event, Run, RunFacts
 from lab.services import log
@@ -27,6 +32,8 @@ from lab.services.transitions import transition
 MAX_ATTEMPTS = 3
 # Of several workers that look at once, the losers look again: each has lost to somebody who got a run.
 _CLAIM_TRIES = 10
+
+_log = logging.getLogger(__name__)
 
 
 class Claim(NamedTuple):
@@ -94,7 +101,8 @@ def settle(*, claim: Claim, retryable: bool, reason: ExitReason, verdict: str | 
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=claim.run.pk)
         newest = run.attempts.order_by("-n").first()
-        if newest is None or newest.lease_token != claim.lease_token or run.status == Run.Status.ENDED:
+        settled = run.status in (Run.Status.QUEUED, Run.Status.ENDED)
+        if settled or newest is None or newest.lease_token != claim.lease_token:
             return False
         again = _settle(run, newest, retryable=retryable, reason=reason, verdict=verdict)
         ring_workers()
@@ -105,11 +113,20 @@ def settle_abandoned(*, now: dt.datetime | None = None) -> list[int]:
     """End the open attempt of every run whose lease ran out, then queue or end the run; returns the runs.
 
     What was in flight is recorded as interrupted, its outcome and cost unknown. The next attempt starts from
-    the snapshot.
+    the snapshot. An attempt that was graded already keeps its exit reason and its verdict.
     """
     settled = []
-    for run_id in Run.objects.abandoned(now=now or timezone.now()).values_list("pk", flat=True):
-        if _settle_one(run_id, now or timezone.now()):
+    at = now or timezone.now()
+    for run_id in Run.objects.abandoned(now=at).order_by("pk").values_list("pk", flat=True):
+        try:
+            done = _settle_one(run_id, at)
+        except DatabaseError:
+            raise
+        except Exception as error:
+            # Whatever is wrong with this run's log, the run ends and the others do not wait for it.
+            _log.exception("run %s cannot be settled from its log", run_id)
+            done = _end_unread(run_id, at, error)
+        if done:
             settled.append(run_id)
     return settled
 
@@ -118,11 +135,11 @@ def expire_leases_of(*, is_dead: Callable[[str], bool]) -> int:
     """Let the leases of workers that are known to be dead end now; returns how many."""
     count = 0
     now = timezone.now()
-    for attempt in Attempt.objects.filter(ended_at=None, lease_until__gte=now):
+    for attempt in Attempt.objects.filter(lease_until__gte=now):
         if is_dead(attempt.worker):
-            count += Attempt.objects.filter(
-                pk=attempt.pk, lease_token=attempt.lease_token, ended_at=None
-            ).update(lease_until=now - dt.timedelta(seconds=1))
+            count += Attempt.objects.filter(pk=attempt.pk, lease_token=attempt.lease_token).update(
+                lease_until=now - dt.timedelta(seconds=1)
+            )
     return count
 
 
@@ -148,7 +165,10 @@ def _unseen_controls(claim: Claim) -> tuple[Control, ...]:
 
 
 def _held(claim: Claim) -> QuerySet[Attempt]:
-    return Attempt.objects.filter(pk=claim.attempt.pk, lease_token=claim.lease_token, ended_at=None)
+    """The claimed attempt while its lease is this claim's: until it is settled, which is after it has ended."""
+    return Attempt.objects.filter(
+        pk=claim.attempt.pk, lease_token=claim.lease_token, lease_until__isnull=False
+    )
 
 
 def _claim(run: Run, worker: str) -> Claim | None:
@@ -176,69 +196,97 @@ def _settle_one(run_id: int, now: dt.datetime) -> bool:
         if attempt is None:
             return transition(run_id=run.pk, to=Run.Status.QUEUED)
         if attempt.ended_at is None:
-            _end_abandoned(run, attempt)
-            _settle(run, attempt, retryable=True, reason=ExitReason.INFRASTRUCTURE_ERROR, verdict=None)
+            reason, verdict = _end_abandoned(run, attempt)
+            _settle(run, attempt, retryable=True, reason=reason, verdict=verdict)
         else:
-            ended = Event.objects.filter(run=run, attempt=attempt.n, kind="attempt_ended").last()
-            retryable = bool(ended and ended.payload["retryable"])
+            ended = _last(run, attempt, "attempt_ended")
+            reason = ExitReason(attempt.exit_reason)
             facts = RunFacts.objects.filter(pk=run.pk).first()
             verdict = (facts.verdict if facts else "") or None
-            _settle(
-                run, attempt, retryable=retryable, reason=ExitReason(attempt.exit_reason), verdict=verdict
-            )
+            _settle(run, attempt, retryable=ended.retryable, reason=reason, verdict=verdict)
         ring_workers()
     return True
 
 
-def _end_abandoned(run: Run, attempt: Attempt) -> None:
-    """Close the attempt under a new lease token, which shuts its former worker out."""
+def _end_unread(run_id: int, now: dt.datetime, error: Exception) -> bool:
+    """End a run whose log does not tell how."""
+    with transaction.atomic():
+        run = Run.objects.abandoned(now=now).select_for_update().filter(pk=run_id).first()
+        attempt = run and run.attempts.order_by("-n").first()
+        if run is None or attempt is None:
+            return False
+        if attempt.ended_at is None:
+            ended = AttemptEnded(
+                exit_reason=ExitReason.INTERNAL_ERROR.value,
+                error=f"the worker {attempt.worker} died or stopped, and the log cannot be read: {error}",
+                retryable=False,
+                steps=0,
+                wall_seconds=(timezone.now() - attempt.started_at).total_seconds(),
+            )
+            token = attempt.lease_token + 1
+            Attempt.objects.filter(pk=attempt.pk).update(lease_token=token)
+            log.append(run_id=run.pk, attempt=attempt.n, lease_token=token, events=[ended])
+        _settle(run, attempt, retryable=False, reason=ExitReason.INTERNAL_ERROR, verdict=None)
+        ring_workers()
+    return True
+
+
+def _end_abandoned(run: Run, attempt: Attempt) -> tuple[ExitReason, str | None]:
+    """Close the attempt under a new lease token, which shuts its former worker out.
+
+    Returns exit reason and verdict: infrastructure and none, unless it was graded before its worker died.
+    """
     attempt.lease_token += 1
     Attempt.objects.filter(pk=attempt.pk).update(lease_token=attempt.lease_token)
-    cancelled = run.cancel_asked
     facts = RunFacts.objects.filter(pk=run.pk).first()
-    reason = ExitReason.CANCELLED if cancelled else ExitReason.INFRASTRUCTURE_ERROR
-    events: list[Any] = [*_interrupted(run, attempt)]
-    events.append(
-        AttemptEnded(
-            exit_reason=reason.value,
-            error=f"the worker {attempt.worker} died or stopped; what it had in flight is lost",
-            retryable=not cancelled,
-            steps=facts.steps if facts else 0,
-            wall_seconds=(timezone.now() - attempt.started_at).total_seconds(),
-        )
+    reason, verdict = _graded(run, attempt) or (ExitReason.INFRASTRUCTURE_ERROR, None)
+    if run.cancel_asked:
+        reason, verdict = ExitReason.CANCELLED, None
+    ended = AttemptEnded(
+        exit_reason=reason.value,
+        error=f"the worker {attempt.worker} died or stopped; what it had in flight is lost",
+        retryable=reason.origin is ExitOrigin.INFRASTRUCTURE,
+        steps=facts.steps if facts else 0,
+        wall_seconds=(timezone.now() - attempt.started_at).total_seconds(),
     )
+    events = [*_interrupted(run, attempt), ended]
     log.append(run_id=run.pk, attempt=attempt.n, lease_token=attempt.lease_token, events=events)
+    return reason, verdict
+
+
+def _graded(run: Run, attempt: Attempt) -> tuple[ExitReason, str] | None:
+    grading = _last(run, attempt, "verification_finished")
+    captured = _last(run, attempt, "patch_captured")
+    if not isinstance(grading, VerificationFinished) or not isinstance(captured, PatchCaptured):
+        return None
+    return ExitReason(captured.exit_reason), grading.outcome
 
 
 def _interrupted(run: Run, attempt: Attempt) -> list[Any]:
     """Events for the model call and the command that were in flight; whether they took effect is unknown."""
     reason = "the worker died or stopped; the outcome is unknown"
-    last = (
-        Event.objects.filter(run=run, attempt=attempt.n, kind__startswith="model_call_")
-        .order_by("-seq")
-        .first()
-    )
     found: list[Any] = []
-    if last is not None and last.kind == "model_call_started":
+    call = _last(run, attempt, "model_call_")
+    if isinstance(call, ModelCallStarted):
+        found.append(ModelCallInterrupted(step=call.step, request=call.request, reason=reason))
+    tool = _last(run, attempt, "tool_call_")
+    if isinstance(tool, ToolCallStarted):
         found.append(
-            ModelCallInterrupted(step=last.payload["step"], request=last.payload["request"], reason=reason)
-        )
-    tool = (
-        Event.objects.filter(run=run, attempt=attempt.n, kind__startswith="tool_call_")
-        .order_by("-seq")
-        .first()
-    )
-    if tool is not None and tool.kind == "tool_call_started":
-        payload = tool.payload
-        found.append(
-            ToolCallInterrupted(
-                step=payload["step"], index=payload["index"], call_id=payload["call_id"], reason=reason
-            )
+            ToolCallInterrupted(step=tool.step, index=tool.index, call_id=tool.call_id, reason=reason)
         )
     return found
 
 
+def _last(run: Run, attempt: Attempt, kind: str) -> Any:
+    """The attempt's last event whose kind begins with `kind`, every text whole; None without one."""
+    rows = Event.objects.filter(run=run, attempt=attempt.n, kind__startswith=kind)
+    row = rows.order_by("-seq").first()
+    return None if row is None else log.read_row(row).event
+
+
 def _settle(run: Run, attempt: Attempt, *, retryable: bool, reason: ExitReason, verdict: str | None) -> bool:
+    # The lease has done its work: it must not protect a later attempt.
+    Attempt.objects.filter(pk=attempt.pk).update(lease_until=None)
     if run.cancel_asked and reason.origin is ExitOrigin.INFRASTRUCTURE:
         reason = ExitReason.CANCELLED
     again = retryable and reason.origin is ExitOrigin.INFRASTRUCTURE and attempt.n < MAX_ATTEMPTS

@@ -163,6 +163,39 @@ class TestSettling:
             queue.settle(claim=held, retryable=False, reason=ExitReason.AGENT, verdict=None)
         assert kinds(held.run.pk) == ["attempt_ended", "run_ended"]
 
+    def test_a_worker_that_was_frozen_after_its_attempt_ended_does_not_end_a_queued_run(
+        self, alice: User
+    ) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_ended("infrastructure_error", retryable=True))
+        expire(held)
+        assert queue.settle_abandoned() == [held.run.pk]
+        reason = ExitReason.INFRASTRUCTURE_ERROR
+        assert not queue.settle(claim=held, retryable=True, reason=reason, verdict=None)
+        assert Run.objects.get().status == Run.Status.QUEUED
+        assert claim().attempt.n == 2
+
+    def test_a_lease_covers_the_time_between_the_end_of_an_attempt_and_its_settling(
+        self, alice: User
+    ) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_ended())
+        assert queue.look(claim=held).held
+        assert queue.renew(claim=held).held
+        queue.release(claim=held)
+        assert queue.settle_abandoned() == [held.run.pk]
+        assert not queue.look(claim=held).held
+
+    def test_the_lease_of_an_earlier_attempt_does_not_protect_a_later_one(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_ended("infrastructure_error", retryable=True))
+        queue.settle(claim=held, retryable=True, reason=ExitReason.INFRASTRUCTURE_ERROR, verdict=None)
+        expire(claim())
+        assert queue.settle_abandoned() == [held.run.pk]
+
 
 class TestAbandoned:
     def test_nothing_is_taken_from_a_worker_whose_lease_holds(self, alice: User) -> None:
@@ -196,6 +229,50 @@ class TestAbandoned:
         expire(held)
         queue.settle_abandoned()
         assert kinds(held.run.pk)[-2:] == ["tool_call_interrupted", "attempt_ended"]
+
+    def test_a_call_whose_id_is_endless_is_interrupted_like_any_other(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        call_id = "call_" + "x" * 10_000
+        append(held, ev.attempt_started(), ev.tool_started(1).model_copy(update={"call_id": call_id}))
+        expire(held)
+        assert queue.settle_abandoned() == [held.run.pk]
+        interrupted = log.read_records(run_id=held.run.pk)[-2].event
+        assert (interrupted.kind, interrupted.call_id) == ("tool_call_interrupted", call_id)
+
+    def test_a_run_whose_log_cannot_be_read_ends_and_keeps_no_other_waiting(self, alice: User) -> None:
+        launched(alice, runs_wanted=2)
+        broken, other = claim(), claim()
+        append(broken, ev.attempt_started(), ev.call_started(1))
+        Event.objects.filter(run=broken.run, kind="model_call_started").update(payload={})
+        expire(broken)
+        expire(other)
+        assert queue.settle_abandoned() == [broken.run.pk, other.run.pk]
+        assert kinds(broken.run.pk)[-2:] == ["attempt_ended", "run_ended"]
+        ended = Event.objects.get(run=broken.run, kind="attempt_ended").payload
+        assert (ended["exit_reason"], ended["retryable"]) == ("internal_error", False)
+        assert "cannot be read" in ended["error"]
+        assert claim().run == other.run
+
+    def test_a_verdict_that_was_reached_before_the_worker_died_is_kept(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, *ev.whole_run()[:-2])
+        assert kinds(held.run.pk)[-1] == "verification_finished"
+        expire(held)
+        assert queue.settle_abandoned() == [held.run.pk]
+        ended, last = (record.event for record in log.read_records(run_id=held.run.pk)[-2:])
+        assert (ended.exit_reason, ended.retryable) == ("agent", False)
+        assert "died or stopped" in ended.error
+        assert last == ev.run_ended("agent", "resolved")
+
+    def test_a_verification_that_broke_off_with_its_worker_is_no_verdict(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, *ev.whole_run()[:-3])
+        assert "verification_started" in kinds(held.run.pk)
+        expire(held)
+        assert (claim().attempt.n, RunFacts.objects.get().verdict) == (2, "")
 
     def test_a_run_whose_workers_keep_dying_ends_after_three_attempts(self, alice: User) -> None:
         launched(alice)
