@@ -86,5 +86,6 @@ document.querySelector('[aria-invalid="true"]')?.focus();
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   const form = event.target.closest?.("form[data-ctrl-enter]") ?? document.querySelector("form[data-ctrl-enter]");
-  if (form) form.requestSubmit(form.querySelector("button.primary"));
+  const button = form?.querySelector("button.primary");
+  if (button) form.requestSubmit(button);
 });

@@ -3,7 +3,7 @@
 import { onKey } from "./keys.js";
 import { LiveSocket, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks } from "./live.js";
 
-const MOST_STEPS = 400; // more than this many items in the page and the far end is let go
+const MOST_STEPS = 180; // more than this many items in the page and the far end is let go
 const NEAR_END = 120;
 
 const run = document.getElementById("run");
