@@ -338,11 +338,15 @@ def ending(*, outcome: str = "unresolved", steps: int = 9) -> list[Event]:
         ),
         VerificationStarted(rule="swe-bench", fail_to_pass=3, pass_to_pass=42),
         VerificationFinished(
-            rule="swe-bench", outcome=outcome, tests=graded(outcome), log="1 failed", seconds=1.9
+            rule="swe-bench", outcome=outcome, tests=graded(outcome), log=FAILED_LOG + "\n1 failed", seconds=1.9
         ),
         AttemptEnded(exit_reason="agent", steps=steps, wall_seconds=171.0, agent_seconds=160.0),
         RunEnded(exit_reason="agent", verdict=outcome),
     ]
+
+
+# What pytest prints of a failed test: its source, which an agent and a viewer must not see.
+FAILED_LOG = "    assert spring_hours() == 2  # hidden source\nE   assert 3 == 2"
 
 
 def graded(outcome: str) -> list[TestOutcome]:
@@ -354,7 +358,7 @@ def graded(outcome: str) -> list[TestOutcome]:
             group="fail_to_pass",
             status=bad,
             assertion="" if good else "assert 3 == 2",
-            log="" if good else "E   assert 3 == 2",
+            log="" if good else FAILED_LOG,
         ),
         TestOutcome(test_id="tests/test_dst.py::test_autumn", group="fail_to_pass", status="passed"),
     ]

@@ -41,17 +41,30 @@ def signed_in(request: HttpRequest) -> User:
     return request.user
 
 
+def holds(request: HttpRequest, role: Role) -> bool:
+    """Whether the person who asks has this role or a higher one."""
+    held = access.role_of(signed_in(request))
+    return held is not None and held.includes(role)
+
+
+def require(request: HttpRequest, role: Role) -> None:
+    """Let people of this role or a higher one pass.
+
+    Raises:
+        PermissionDenied: everybody else; it says which role is needed and which one is held.
+    """
+    if not holds(request, role):
+        held = access.role_of(signed_in(request))
+        raise PermissionDenied(f"This needs the role {role.label}; yours is {held.label if held else 'none'}.")
+
+
 def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
     """Let a view be used by people of this role or a higher one; everybody else gets 403 and who may."""
 
     def decorate(view: View[Rest]) -> View[Rest]:
         @wraps(view)
         def checked(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
-            held = access.role_of(signed_in(request))
-            if held is None or not held.includes(role):
-                raise PermissionDenied(
-                    f"This needs the role {role.label}; yours is {held.label if held else 'none'}."
-                )
+            require(request, role)
             return view(request, *args, **kwargs)
 
         return cast(View[Rest], checked)

@@ -16,9 +16,9 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import access, gradings, run_pages, runs, trajectories
+from lab.services import gradings, run_pages, runs, trajectories
 from lab.services.blobs import BodyMissingError
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, holds, require, signed_in
 
 # Up to this many events the minimap costs less than fetching it apart.
 _MAP_AT_ONCE = 250
@@ -58,18 +58,13 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
             "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
             "statement": render_markdown(run.task.statement),
             "earlier": earlier,
-            "may_cancel": not panel.ended and _is_operator(request),
+            "may_cancel": not panel.ended and holds(request, Role.OPERATOR),
         },
     )
 
 
 def _minimap(run_id: int) -> str:
     return minimap(trajectories.outline(run_id=run_id))
-
-
-def _is_operator(request: HttpRequest) -> bool:
-    role = access.role_of(signed_in(request))
-    return role is not None and role.includes(Role.OPERATOR)
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
@@ -98,7 +93,7 @@ def run_steps(request: HttpRequest, run_id: int) -> HttpResponse:
 def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     """One text of an event as HTML, up to 400,000 characters of it."""
     part = request.GET.get("part", "observation")
-    body = _body(run_id, seq, part)
+    body = _body(request, run_id, seq, part)
     shown = body.text[:_BODY_CHARACTERS]
     if body.kind == "model_call_finished":
         return HttpResponse(whole_words(shown, reasoning=part == "reasoning"))
@@ -115,6 +110,8 @@ def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     return HttpResponse(block)
 
 
+# What a grading printed holds the source of hidden tests.
+_OPERATORS_ONLY = frozenset({"log"})
 _TITLES = {
     "stdout": "Output",
     "stderr": "Error output",
@@ -125,7 +122,9 @@ _TITLES = {
 }
 
 
-def _body(run_id: int, seq: int, part: str) -> trajectories.Body:
+def _body(request: HttpRequest, run_id: int, seq: int, part: str) -> trajectories.Body:
+    if part in _OPERATORS_ONLY:
+        require(request, Role.OPERATOR)
     try:
         return trajectories.body(run_id=run_id, seq=seq, part=part)
     except (LookupError, BodyMissingError) as error:
@@ -136,7 +135,7 @@ def _body(run_id: int, seq: int, part: str) -> trajectories.Body:
 def event_raw(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     """One text of an event as it was printed, every byte of it."""
     part = request.GET.get("part", "observation")
-    body = _body(run_id, seq, part)
+    body = _body(request, run_id, seq, part)
     return _download(body.text, f"run-{run_id}-event-{seq}-{part.replace('.', '-')}.txt")
 
 
@@ -157,7 +156,7 @@ def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
     event = run_pages.patch_event(get_object_or_404(Run, pk=run_id))
     if event is None:
         raise Http404(f"Run {run_id} has no patch yet.")
-    patch = _body(run_id, event.seq, "patch").text
+    patch = _body(request, run_id, event.seq, "patch").text
     if request.GET.get("show") == "diff":
         return HttpResponse(unified(patch[:_PATCH_CHARACTERS]))
     return _download(patch, f"run-{run_id}.patch")
@@ -171,8 +170,9 @@ def run_tests(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def test_log(request: HttpRequest, test_id: int) -> HttpResponse:
-    """The log of one test."""
+@for_role(Role.OPERATOR)
+def test_log(request: HttpRequest, test_id: int) -> HttpResponseBase:
+    """The log of one test. It shows the source of hidden tests, unlike status and assertion line."""
     try:
         log = gradings.log_of_test(test_id=test_id)
     except (LookupError, BodyMissingError) as error:

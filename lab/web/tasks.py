@@ -8,8 +8,7 @@ from django.views.decorators.http import require_safe
 
 from lab.models import Role, Run, Task, TaskSet
 from lab.render.markdown import render_markdown
-from lab.services import access
-from lab.web.http import signed_in
+from lab.web.http import holds
 
 
 @require_safe
@@ -22,8 +21,6 @@ def task_list(request: HttpRequest) -> HttpResponse:
 def task_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Statement for everybody; gold patch and hidden tests for operators and admins, on asking."""
     task = get_object_or_404(Task.objects.select_related("task_set", "hidden"), pk=pk)
-    role = access.role_of(signed_in(request))
-    may_see_hidden = role is not None and role.includes(Role.OPERATOR)
     runs = Run.objects.filter(task=task).for_rows()[:20]
     context = {
         "place": "tasks",
@@ -31,6 +28,6 @@ def task_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "statement": render_markdown(task.statement),
         "check": task.checks.first(),
         "runs": runs,
-        "hidden": task.hidden if may_see_hidden else None,
+        "hidden": task.hidden if holds(request, Role.OPERATOR) else None,
     }
     return render(request, "tasks/detail.html", context)

@@ -248,9 +248,34 @@ def test_all_tests_are_listed_failed_first_with_their_logs(viewer: Client) -> No
     names = re.findall(r'title="([^"]+)"', markup)
     assert names[0] == "tests/test_dst.py::test_spring"
     assert len(names) == 5
+
+
+def test_logs_of_hidden_tests_are_for_operators_and_admins(viewer: Client) -> None:
+    run = builders.run()
+    last = builders.believable(run)
+    markup = viewer.get(f"/runs/{run.pk}/tests").content.decode()
     log = re.search(r'data-lazy="(/runs/tests/\d+/log)"', markup)
     assert log is not None
-    assert "assert 3 == 2" in viewer.get(log[1]).content.decode()
+    grading = run.events.get(kind="verification_finished").seq
+    assert grading < last
+    paths = [log[1], *(f"/runs/{run.pk}/events/{grading}/{form}?part=log" for form in ("body", "raw"))]
+    for path in paths:
+        refused = viewer.get(path)
+        assert refused.status_code == 403
+        assert "needs the role operator" in refused.content.decode().lower()
+    operator = Client()
+    operator.force_login(builders.person(Role.OPERATOR))
+    assert "assert 3 == 2" in operator.get(paths[0]).content.decode()
+    assert [operator.get(path).status_code for path in paths] == [200, 200, 200]
+
+
+def test_no_log_of_a_grading_is_in_what_every_viewer_gets(viewer: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    markup = page(viewer, run) + viewer.get(f"/runs/{run.pk}/tests").content.decode()
+    assert "assert 3 == 2" in markup
+    assert "hidden source" in builders.FAILED_LOG
+    assert "hidden source" not in markup
 
 
 def test_the_minimap_names_each_step_and_what_failed(viewer: Client) -> None:
