@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Coalesce
 
+from lab.models.endpoints import Endpoint
+
 
 class Experiment(models.Model):
     """Arms × tasks × seeds under budgets. Every launch makes one."""
@@ -80,7 +82,9 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def holding_slots(self) -> RunQuerySet:
         """Runs a worker is at work on, or was when it died."""
-        return self.exclude(status__in=[Run.Status.QUEUED, Run.Status.ENDED])
+        # Named one by one, so that the index finds these few among all that are queued or have ended.
+        statuses = (Run.Status.PREPARING, Run.Status.RUNNING, Run.Status.PAUSED, Run.Status.VERIFYING)
+        return self.filter(status__in=statuses)
 
     def claimable(self, *, slots: int) -> RunQuerySet:
         """Queued runs that may start now, the next one first.
@@ -89,24 +93,25 @@ class RunQuerySet(models.QuerySet["Run"]):
         arms of an experiment, and experiments with each other.
         """
         active = Run.objects.holding_slots().order_by()
+        # Counted for each endpoint and experiment that has a limit, not for each run that waits.
+        full_endpoints = (
+            Endpoint.objects.filter(concurrency_limit__isnull=False)
+            .alias(active=_count(active.filter(arm__model__endpoint=OuterRef("pk")), "arm__model__endpoint"))
+            .filter(active__gte=F("concurrency_limit"))
+        )
+        full_experiments = (
+            Experiment.objects.filter(concurrency__isnull=False, state=Experiment.State.ACTIVE)
+            .alias(active=_count(active.filter(experiment=OuterRef("pk")), "experiment"))
+            .filter(active__gte=F("concurrency"))
+        )
         return (
             self.filter(
                 status=Run.Status.QUEUED, cancel_asked=False, experiment__state=Experiment.State.ACTIVE
             )
-            .alias(
-                lab_active=_count(active, Value(1)),
-                endpoint_active=_count(
-                    active.filter(arm__model__endpoint=OuterRef("arm__model__endpoint")),
-                    F("arm__model__endpoint"),
-                ),
-                experiment_active=_count(active.filter(experiment=OuterRef("experiment")), F("experiment")),
-            )
-            .filter(
-                Q(lab_active__lt=slots),
-                Q(arm__model__endpoint__concurrency_limit=None)
-                | Q(endpoint_active__lt=F("arm__model__endpoint__concurrency_limit")),
-                Q(experiment__concurrency=None) | Q(experiment_active__lt=F("experiment__concurrency")),
-            )
+            .alias(lab_active=_count(active, Value(1)))
+            .filter(lab_active__lt=slots)
+            .exclude(arm__model__endpoint__in=full_endpoints.order_by().values("pk"))
+            .exclude(experiment__in=full_experiments.order_by().values("pk"))
             .order_by("position", "id")
         )
 
@@ -116,9 +121,14 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.holding_slots().filter(~Exists(leased))
 
 
-def _count(runs: RunQuerySet, group: F | Value) -> Coalesce:
+def _count(runs: RunQuerySet, group: str | Value) -> Coalesce:
     """A correlated count, 0 where there is none."""
-    counted = runs.annotate(group=group).values("group").annotate(n=Count("pk")).values("n")
+    counted = (
+        runs.annotate(group=F(group) if isinstance(group, str) else group)
+        .values("group")
+        .annotate(n=Count("pk"))
+        .values("n")
+    )
     return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 

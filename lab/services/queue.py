@@ -157,7 +157,7 @@ def sandbox_label(run_id: int, attempt: int) -> str:
 def startable_runs() -> int:
     """How many queued runs could start now, for ringing again after a lost message."""
     free = settings.LAB_RUN_SLOTS - Run.objects.holding_slots().count()
-    return min(max(free, 0), Run.objects.claimable(slots=settings.LAB_RUN_SLOTS).count())
+    return Run.objects.claimable(slots=settings.LAB_RUN_SLOTS)[:free].count() if free > 0 else 0
 
 
 def _unseen_controls(claim: Claim) -> tuple[Control, ...]:
@@ -165,7 +165,7 @@ def _unseen_controls(claim: Claim) -> tuple[Control, ...]:
 
 
 def _held(claim: Claim) -> QuerySet[Attempt]:
-    """The claimed attempt while its lease is this claim's: until it is settled, which is after it has ended."""
+    """The claimed attempt while its lease is this claim's: until it is settled, a little after its end."""
     return Attempt.objects.filter(
         pk=claim.attempt.pk, lease_token=claim.lease_token, lease_until__isnull=False
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connections
+from django.db import connection, connections
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
@@ -94,6 +94,30 @@ class TestClaiming:
         launched(alice, models=endpoints.sync_scripted(), runs_wanted=3)
         with django_assert_num_queries(1):
             assert len(Run.objects.claimable(slots=8)) == 6
+
+    def test_a_long_queue_before_a_full_server_costs_no_count_for_each_run_of_it(self, alice: User) -> None:
+        narrow = Endpoint.objects.create(name="narrow", scripted=True, concurrency_limit=1)
+        model = Model.objects.create(endpoint=narrow, name="slow", model_id="slow")
+        run = launched(alice, models=[model]).runs.get()
+        claim()
+        more = (
+            Run(experiment=run.experiment, arm=run.arm, task=run.task, seed=seed) for seed in range(2, 4000)
+        )
+        Run.objects.bulk_create(more)
+        connection.ensure_connection()
+        looked = [0]
+
+        def count() -> None:
+            looked[0] += 1
+
+        # SQLite calls this every so many of its instructions: work is counted, not time.
+        connection.connection.set_progress_handler(count, 1000)
+        try:
+            assert queue.claim_next(worker="w") is None
+            assert queue.startable_runs() == 0
+        finally:
+            connection.connection.set_progress_handler(None, 0)
+        assert looked[0] < 2000
 
     @pytest.mark.django_db(transaction=True)
     def test_of_many_workers_at_once_each_gets_another_run(self) -> None:
