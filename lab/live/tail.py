@@ -7,13 +7,13 @@ are asked that one query. Steps have a thread to themselves, so that no step wai
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Protocol
 
-import structlog
 from django.db import DatabaseError, close_old_connections, connection
 from django.db.models import F, Value
 from django.db.models.functions import Coalesce
@@ -31,7 +31,7 @@ _SWITCH_SECONDS = 0.0005
 # A thread that nobody needs ends by itself; the next viewer starts another.
 _IDLE_SECONDS = 5.0
 
-logger = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Feeds(Protocol):
@@ -134,11 +134,11 @@ class Watcher:
         try:
             self._look(topics)
         except DatabaseError as error:
-            logger.warning("watcher_database_error", watcher=self._name, error=str(error))
+            logger.warning("%s could not ask the database: %s", self._name, error)
             close_old_connections()
         except Exception:
             # One run that cannot be shown must not silence all others.
-            logger.exception("watcher_error", watcher=self._name)
+            logger.exception("%s could not show what is new", self._name)
         else:
             return True
         self._version = None

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
+from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from tests.whole_lab import PROJECT, WholeLab, free_port, wait_for
 
@@ -66,6 +71,23 @@ def test_a_setting_that_cannot_work_stops_the_start(
     assert name in refused.stderr
     assert way_out in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_websockets_of_the_lab_are_not_compressed() -> None:
+    with WholeLab() as lab:
+        jar = CookieJar()
+        urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(lab.link).close()
+        cookie = "; ".join(f"{part.name}={part.value}" for part in jar)
+        address = lab.url.replace("http", "ws") + "/ws/home/"
+        with connect(
+            address,
+            origin=Origin(lab.url),
+            additional_headers={"Cookie": cookie},
+            compression="deflate",
+        ) as opened:
+            assert opened.response is not None
+            assert "Sec-WebSocket-Extensions" not in opened.response.headers
+            assert "now" in json.loads(opened.recv(timeout=30))
 
 
 def test_each_start_prints_one_link_and_a_killed_web_process_comes_back() -> None:

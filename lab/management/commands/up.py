@@ -140,6 +140,8 @@ def _children() -> list[Child]:
         *python, "uvicorn", "lab.asgi:application",
         "--host", settings.LAB_HOST, "--port", str(settings.LAB_PORT),
         "--log-level", "warning", "--no-access-log", "--lifespan", "off",
+        # Compressed one by one, a message for twenty viewers would be compressed twenty times.
+        "--ws", "websockets-sansio", "--ws-per-message-deflate", "false",
         # Open websockets would hold a stop for ever; pages reconnect by themselves.
         "--timeout-graceful-shutdown", "1",
     ]  # fmt: skip
