@@ -216,16 +216,16 @@ class _Stream(NetworkStream):
 
 
 @functools.cache
-def tls_context(*, public: bool) -> ssl.SSLContext:
-    """Made once in a process: reading certificates takes 20 ms. `public`: those that come with httpx2."""
-    return httpx2.create_ssl_context() if public else ssl.create_default_context()
+def tls_context() -> ssl.SSLContext:
+    """Made once in a process: reading the certificates takes 20 ms."""
+    return httpx2.create_ssl_context()
 
 
 class AbortableTransport(httpx2.HTTPTransport):
     """HTTP/1.1 over `AbortableBackend`, through the environment's proxy except for loopback addresses."""
 
     def __init__(self, base_url: str, backend: AbortableBackend) -> None:
-        context = tls_context(public=base_url.startswith("https:"))
+        context = tls_context()
         proxy = proxy_for(base_url)
         # The parent class has no argument for the network layer; its pool has.
         if proxy is None:
