@@ -34,6 +34,7 @@ class LeaseKeeper:
         self._done = threading.Event()
         self._lease_seconds = float(settings.LAB_LEASE_SECONDS)
         self._renewed = time.monotonic()
+        self._written: set[int] = set()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{claim.run.pk}", daemon=True)
 
     def __enter__(self) -> LeaseKeeper:
@@ -61,30 +62,32 @@ class LeaseKeeper:
         try:
             due = time.monotonic() - self._renewed > self._lease_seconds / 5
             renewal = queue.renew(claim=self._claim) if due else queue.look(claim=self._claim)
+            if due and renewal.held:
+                self._renewed = time.monotonic()
+            if renewal.controls:
+                self._obey(renewal.controls)
         except DatabaseError as error:
             connections.close_all()
-            _log.warning("run %s: its lease cannot be renewed yet (%s)", self._claim.run.pk, error)
+            _log.warning("run %s: its lease cannot be kept yet (%s)", self._claim.run.pk, error)
             if time.monotonic() - self._renewed > self._lease_seconds:
                 self.give_up("the lease ran out while the database could not be reached")
             return
         if not renewal.held:
-            self.give_up(f"run {self._claim.run.pk}: another worker owns the attempt now, or it has ended")
-            return
-        if due:
-            self._renewed = time.monotonic()
-        if renewal.controls:
-            self._obey(renewal.controls)
+            self.give_up(f"run {self._claim.run.pk}: another worker owns the attempt now, or it is settled")
 
     def _obey(self, controls: tuple[Control, ...]) -> None:
-        try:
-            for control in controls:
-                self._sink.append(
-                    ControlAsked(
-                        control=control.kind, person=control.asked_by.get_username(), value=control.value
-                    )
-                )
-        except LabError:
-            return
+        """Write down what was asked, obey, and say that it was seen; what fails is done at the next look."""
+        for control in controls:
+            if control.pk in self._written:
+                continue
+            asked = ControlAsked(
+                control=control.kind, person=control.asked_by.get_username(), value=control.value
+            )
+            try:
+                self._sink.append(asked)
+            except LabError:
+                return
+            self._written.add(control.pk)
+            if control.kind == Control.Kind.CANCEL:
+                self._stop.set(ExitReason.CANCELLED)
         queue.controls_seen(controls=controls)
-        if any(control.kind == Control.Kind.CANCEL for control in controls):
-            self._stop.set(ExitReason.CANCELLED)

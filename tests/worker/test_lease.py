@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
@@ -65,3 +69,36 @@ def test_a_child_that_was_frozen_past_its_lease_stops_and_writes_nothing(claim: 
     assert refused
     assert stop.reason is ExitReason.INFRASTRUCTURE_ERROR
     assert log.read_records(run_id=claim.run.pk) == before
+
+
+def test_a_cancel_is_obeyed_and_written_once_though_the_database_is_busy(
+    claim: Claim, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, stop, keeper = make(claim)
+    times, busy, seen = iter(range(2)), OperationalError("database is locked"), queue.controls_seen
+
+    def sometimes(**values: Any) -> None:
+        if next(times, None) is not None:
+            raise busy
+        seen(**values)
+
+    monkeypatch.setattr(queue, "controls_seen", sometimes)
+    with sink, keeper:
+        runs.cancel(run=claim.run, by=alice)
+        assert stop.wait(5)
+        until = time.monotonic() + 20
+        while Control.objects.get().seen_at is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert [record.event.kind for record in log.read_records(run_id=claim.run.pk)] == ["control_asked"]
+
+
+def test_an_attempt_that_has_ended_keeps_its_lease_until_it_is_settled(claim: Claim) -> None:
+    sink, stop, keeper = make(claim)
+    with sink, keeper:
+        sink.append(ev.attempt_ended())
+        sink.flush()
+        assert not stop.wait(1.5)
+        sink.flush()
+    assert queue.settle(claim=claim, retryable=False, reason=ExitReason.AGENT, verdict=None) is False
+    assert log.read_records(run_id=claim.run.pk)[-1].event.kind == "run_ended"
