@@ -1,0 +1,72 @@
+"""Cancel works in the middle of whatever a run does, and leaves nothing running."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.acting import asks_for, cancel, connect, launch, writes
+from tests.browser.watching import Tab
+from tests.fakes.openai_server import FakeOpenAI, says
+from tests.whole_lab import commands
+
+pytestmark = pytest.mark.requires("bubblewrap")
+EDIT = asks_for("Write", {"file_path": "notes.md", "content": "What I have found so far.\n"})
+
+
+def seconds_to_cancel(tab: Tab) -> float:
+    """From the person's click to the end of the run, by the lab's own records."""
+    asked, ended = tab.lab.query(
+        "SELECT c.asked_at, r.ended_at FROM lab_control c JOIN lab_run r ON r.id = c.run_id WHERE r.id = ?",
+        tab.run_id,
+    )[0]
+    return (dt.datetime.fromisoformat(ended) - dt.datetime.fromisoformat(asked)).total_seconds()
+
+
+def assert_cancelled_and_gone(tab: Tab) -> None:
+    tab.wait_for_badge("cancelled", seconds=15)
+    # Two seconds are promised; a loaded machine gets some more.
+    assert seconds_to_cancel(tab) < 4
+    assert tab.lab.value("SELECT exit_reason FROM lab_run WHERE id = ?", tab.run_id) == "cancelled"
+    label = f"run-{tab.run_id}-attempt-"
+    assert [command for command in commands().values() if label in command] == []
+    expect(tab.page.locator("#part-changed")).to_contain_text("notes.md")
+    tab.page.keyboard.press("d")
+    expect(tab.page.locator("#patch .diff")).to_contain_text("What I have found so far.")
+    expect(tab.page.locator("#part-verdict")).to_contain_text("Not graded")
+    tab.assert_every_event_once_and_in_order()
+    assert tab.not_reloaded
+
+
+def test_cancel_in_the_middle_of_a_streaming_reply(tab: Tab) -> None:
+    with FakeOpenAI(EDIT, writes(2000)) as fake:
+        launch(tab, connect(tab, fake))
+        tab.page.locator("[data-draft]", has_text="word3 ").first.wait_for()
+        cancel(tab)
+        assert_cancelled_and_gone(tab)
+        assert len(fake.calls) == 2
+
+
+def test_cancel_in_the_middle_of_a_running_command(tab: Tab) -> None:
+    command = f"sleep 30.{tab.lab.port}"
+    with FakeOpenAI(EDIT, asks_for("Bash", {"command": command}), says("Done.")) as fake:
+        launch(tab, connect(tab, fake))
+        expect(tab.page.locator("#part-pending")).to_contain_text("Bash is running")
+        assert any(command in line for line in commands().values())
+        cancel(tab)
+        assert_cancelled_and_gone(tab)
+        assert not any(command in line for line in commands().values())
+        assert len(fake.calls) == 2
+
+
+def test_escape_keeps_a_run_running(tab: Tab) -> None:
+    with FakeOpenAI(writes(60), says("Done.")) as fake:
+        launch(tab, connect(tab, fake))
+        tab.page.keyboard.press("x")
+        expect(tab.page.locator("#cancel-dialog")).to_be_visible()
+        tab.page.keyboard.press("Escape")
+        expect(tab.page.locator("#cancel-dialog")).to_be_hidden()
+        tab.wait_for_badge("unresolved")
+        assert tab.lab.value("SELECT count(*) FROM lab_control WHERE run_id = ?", tab.run_id) == 0
