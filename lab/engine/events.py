@@ -301,7 +301,10 @@ class VerificationStarted(Base):
 
 
 class VerificationFinished(Base):
-    """One grading. `log` is the test command's whole output; `detail` says why when there is no verdict."""
+    """One grading. `log` is the test command's whole output; `detail` says why when there is no verdict.
+
+    What its sandbox used stands beside `measured_by`; None where it was not measured or none started.
+    """
 
     kind: Literal["verification_finished"] = "verification_finished"
     rule: str
@@ -311,6 +314,10 @@ class VerificationFinished(Base):
     exit_code: int | None = None
     log: str = ""
     seconds: float
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    wall_seconds: float | None = None
+    measured_by: str = ""
 
 
 class AttemptEnded(Base):

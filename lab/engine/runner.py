@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
-from lab import __version__
+import lab
 from lab.engine import registry
 from lab.engine.environments import practice_environment
 from lab.engine.errors import (
@@ -41,7 +41,7 @@ from lab.engine.events import (
     WorkspaceChanged,
 )
 from lab.engine.facts import harness_facts, model_facts, task_facts
-from lab.engine.harnesses.base import Ending, HarnessConfig, Session
+from lab.engine.harnesses.base import BeforeStep, Ending, HarnessConfig, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.spending import Spending
@@ -108,7 +108,6 @@ class AttemptResult:
     steps: int
 
 
-BeforeStep = Callable[[], None]
 OnPhase = Callable[[Phase], None]
 
 
@@ -257,7 +256,7 @@ class _Attempt:
                 seed=spec.seed,
                 messages=messages,
                 parameters=self.family.parameters(spec.harness, spec.model, spec.limits),
-                lab_version=__version__,
+                lab_version=lab.__version__,
             )
         )
         if broken is not None:
@@ -442,6 +441,8 @@ def _sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
         scratch=spec.data_folder / "sandboxes",
         environment={"LANG": "C.UTF-8", **wanted.variables},
         read_only_paths=environment.read_only_paths,
+        # Installed beside its interpreter, the lab would show its practice tasks' tests and gold patches.
+        hidden_paths=[Path(lab.__file__).resolve().parent],
         path_prefix=[str(environment.bin)],
         limits=replace(spec.sandbox_limits, network=wanted.network),
     )

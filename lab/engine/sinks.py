@@ -35,6 +35,12 @@ class Sink(Protocol):
         """Return when everything appended is durable."""
 
 
+class Emit(Protocol):
+    """Appends one event to the run's log."""
+
+    def __call__(self, event: Event) -> Record: ...
+
+
 def now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 

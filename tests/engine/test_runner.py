@@ -500,7 +500,10 @@ def test_a_patch_that_fails_the_tests_is_a_verdict_and_no_error(make: Make) -> N
         Outcome.UNRESOLVED,
         "",
     )
-    assert one(sink, VerificationFinished).outcome == "unresolved"
+    finished = one(sink, VerificationFinished)
+    assert finished.outcome == "unresolved"
+    assert finished.wall_seconds is not None
+    assert finished.measured_by
 
 
 def test_calls_of_every_tool_come_from_the_log_to_the_letter(make: Make) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from lab.engine.errors import ExitReason
-from lab.engine.events import Event, Record
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply, canonical_sha256
 from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import Sandbox
+from lab.engine.sinks import Emit
 from lab.engine.stop import StopSignal
 
 if TYPE_CHECKING:
@@ -70,12 +70,6 @@ class HarnessConfig(BaseModel):
         return canonical_sha256(
             self.model_dump(mode="json", exclude={"name", "wording", "suggested_sampling", "source"})
         )
-
-
-class Emit(Protocol):
-    """Appends one event to the run's log."""
-
-    def __call__(self, event: Event) -> Record: ...
 
 
 @dataclass

@@ -6,21 +6,27 @@ import datetime as dt
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import tenacity
 
 from lab.engine.errors import AttemptStoppedError, EndpointError, ExitReason, InvalidValueError
-from lab.engine.events import Event, ModelCallFailed, ModelCallInterrupted, ModelCallStarted, Record
+from lab.engine.events import ModelCallFailed, ModelCallInterrupted, ModelCallStarted
 from lab.engine.llm.base import Cost, JSONObject, ModelConfig, Reply, Usage
 from lab.engine.llm.bodies import BodyEncoder, complete_body
 from lab.engine.llm.endpoint import list_models, names_of
-from lab.engine.llm.failures import CallFailure, CallInterrupted, ContextOverflowError, way_out
+from lab.engine.llm.failures import (
+    RAW_CHARACTERS,
+    CallFailure,
+    CallInterrupted,
+    ContextOverflowError,
+    way_out,
+)
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.llm.reading import ShowDraft
 from lab.engine.pricing import price_call
 from lab.engine.redact import Redactor
-from lab.engine.sinks import now
+from lab.engine.sinks import Emit, now
 from lab.engine.stop import StopSignal
 
 __all__ = ["Answer", "ContextOverflowError", "ModelClient", "complete_body"]
@@ -42,10 +48,6 @@ class Answer(NamedTuple):
     cost: Cost
 
 
-class EmitEvent(Protocol):
-    def __call__(self, event: Event) -> Record: ...
-
-
 class ModelClient:
     """The model of one attempt: one kept connection, retries, and an event for each try.
 
@@ -58,7 +60,7 @@ class ModelClient:
         model: ModelConfig,
         *,
         api_key: str,
-        emit: EmitEvent,
+        emit: Emit,
         draft: ShowDraft,
         stop: StopSignal,
         retry_seconds: float = 900.0,
@@ -237,19 +239,20 @@ class _Call:
         self._emit_failure(failed, retry_in=None)
 
     def _emit_failure(self, failed: CallFailure, *, retry_in: float | None) -> None:
-        redact = self._client._redact.text
+        redact = self._client._redact
         self._client._emit(
             ModelCallFailed(
                 step=self._step,
                 request=self._request,
                 error=failed.error,
-                message=redact(failed.message),
+                message=redact.text(failed.message),
                 status=failed.status,
                 retry_in=retry_in,
                 usage=failed.usage,
                 cost=self._price(failed.usage, at=self._try_at),
-                partial=self._client._redact.streaming(failed.partial),
-                raw=redact(failed.raw),
+                partial=redact.streaming(failed.partial),
+                # As long as this it was cut, perhaps in the middle of a secret.
+                raw=(redact.streaming if len(failed.raw) == RAW_CHARACTERS else redact.text)(failed.raw),
                 seconds=time.monotonic() - self._try_started,
             )
         )

@@ -87,8 +87,9 @@ class SandboxSpec:
 
     `workspace` is the path the agent sees as its working directory. `environment` is the whole environment:
     nothing is inherited from the lab. `read_only_paths` are host folders made readable inside at the same
-    path (interpreters, the practice environment). `path_prefix` stands first on PATH, in login shells too.
-    `label` names run and attempt, for finding orphans.
+    path (interpreters, the practice environment). `hidden_paths` are folders below those, or below the
+    system's own, that are empty inside, where the isolation can do that. `path_prefix` stands first on PATH,
+    in login shells too. `label` names run and attempt, for finding orphans.
     """
 
     label: str
@@ -96,6 +97,7 @@ class SandboxSpec:
     workspace: str = "/workspace"
     environment: Mapping[str, str] = field(default_factory=dict)
     read_only_paths: Sequence[Path] = ()
+    hidden_paths: Sequence[Path] = ()
     path_prefix: Sequence[str] = ()
     limits: SandboxLimits = SandboxLimits()
 

@@ -192,6 +192,9 @@ class BubblewrapProvider:
             arguments += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
         for path in spec.read_only_paths:
             arguments += [*_above(path), "--ro-bind", str(path), str(path)]
+        for path in spec.hidden_paths:
+            if any(path.is_relative_to(shown) for shown in (Path("/usr"), *spec.read_only_paths)):
+                arguments += ["--tmpfs", str(path), "--remount-ro", str(path)]
         arguments += [
             *_above(Path(spec.workspace)),
             "--bind",

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 from lab.engine.errors import InfrastructureError, InvalidValueError, SandboxLostError
 from lab.engine.events import SandboxLost, SandboxStarted, VerificationFinished, VerificationStarted
-from lab.engine.harnesses.base import Emit
 from lab.engine.patches import InvalidPatchError, apply_patch
 from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.scripts import run_script
-from lab.engine.sinks import ListSink
+from lab.engine.sinks import Emit, ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import (
@@ -102,6 +101,7 @@ def verify(
 
 
 def _finished(result: VerificationResult) -> VerificationFinished:
+    usage = result.usage
     return VerificationFinished(
         rule=result.rule,
         outcome=result.outcome.value,
@@ -110,6 +110,10 @@ def _finished(result: VerificationResult) -> VerificationFinished:
         exit_code=result.exit_code,
         log=result.log,
         seconds=result.seconds,
+        peak_memory_bytes=usage.peak_memory_bytes if usage else None,
+        cpu_seconds=usage.cpu_seconds if usage else None,
+        wall_seconds=usage.wall_seconds if usage else None,
+        measured_by=usage.source if usage else "",
     )
 
 

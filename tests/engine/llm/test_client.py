@@ -15,6 +15,7 @@ from lab.engine.errors import AttemptStoppedError, EndpointError, ExitReason
 from lab.engine.events import ModelCallFailed, ModelCallInterrupted, ModelCallStarted
 from lab.engine.llm.base import ModelConfig, Price, canonical_sha256
 from lab.engine.llm.client import ContextOverflowError, ModelClient, complete_body
+from lab.engine.llm.failures import RAW_CHARACTERS
 from lab.engine.redact import Redactor
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
@@ -294,6 +295,19 @@ class TestFinalErrors:
         assert server.base_url in str(caught.value)
         assert "check that the server runs" in str(caught.value)
         assert {f.error for f in one.failures()} == {"connection"}
+
+
+def test_a_secret_that_the_end_of_a_kept_error_text_cuts_leaves_no_part_of_itself() -> None:
+    key = "an-endpoint-key-0123456789"
+    before = "x" * (RAW_CHARACTERS - 20)
+    refused = Answer(status=401, pieces=[(before + key).encode()], content_type="text/plain")
+    with (
+        asking(refused, redact=Redactor({"MY_KEY": key})) as (one, _),
+        pytest.raises(EndpointError),
+    ):
+        one.ask()
+    (failed,) = one.failures()
+    assert failed.raw == before
 
 
 def test_secrets_in_a_reply_are_replaced_before_anybody_gets_it() -> None:

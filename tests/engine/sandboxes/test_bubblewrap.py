@@ -114,6 +114,25 @@ def test_read_only_paths_are_there_and_cannot_be_written(scratch: Path) -> None:
         sandbox.stop()
 
 
+def test_hidden_paths_are_empty_wherever_they_would_be_seen(scratch: Path) -> None:
+    packages = scratch / "python" / "packages"
+    (packages / "lab" / "tests").mkdir(parents=True)
+    (packages / "lab" / "tests" / "hidden.py").write_text("assert answer() == 42\n")
+    (packages / "other.py").write_text("")
+    hidden = [packages / "lab", Path("/usr/share"), scratch / "not" / "there"]
+    spec = SandboxSpec(
+        label="hide", scratch=scratch / "s", read_only_paths=[scratch / "python"], hidden_paths=hidden
+    )
+    sandbox = BubblewrapProvider().start(spec)
+    try:
+        script = f"find {packages} /usr/share -mindepth 1 | sort; touch {packages}/lab/x || echo refused"
+        assert sandbox.exec(["bash", "-c", script], timeout=30).stdout.text() == (
+            f"{packages}/lab\n{packages}/other.py\nrefused\n"
+        )
+    finally:
+        sandbox.stop()
+
+
 def test_temporary_and_shared_memory_folders_are_private_and_writable(sandbox: LocalSandbox) -> None:
     assert bash(sandbox, "touch /tmp/a /dev/shm/b /var/tmp/c ~/d && ls /tmp /dev/shm") == (
         "/dev/shm:\nb\n\n/tmp:\na\nc\n"  # noqa: S108
