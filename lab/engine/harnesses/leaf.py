@@ -417,7 +417,7 @@ _TEMPLATES = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefine
 def _rendered(field: str, template: str, statement: str) -> str:
     try:
         return _TEMPLATES.from_string(template).render(task={"statement": statement})
-    except jinja2.TemplateError as error:
+    except Exception as error:  # whatever a template does wrong (1 / 0) is the template's
         raise InvalidValueError(
             field, template[:80], f"cannot be rendered: {error}; see {{{{ task.statement }}}}"
         ) from None

@@ -92,7 +92,7 @@ class Reply(Frozen):
 
     @property
     def cut_by_length(self) -> bool:
-        return self.finish_reason in {"length", "max_tokens", "max_new_tokens"}
+        return self.finish_reason.lower() in {"length", "max_tokens", "max_new_tokens"}
 
 
 class Price(Frozen):
@@ -126,17 +126,6 @@ class ModelConfig(Frozen):
     connect_timeout: float = 10.0
     read_timeout: float = 600.0
     price: Price = Price()
-
-
-class ChatRequest(Frozen):
-    """The body of one request, complete as sent (`stream` and `stream_options` included)."""
-
-    body: JSONObject
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the canonical JSON: UTF-8, sorted keys, no spaces."""
-        return canonical_sha256(self.body)
 
 
 def canonical_json(value: Mapping[str, Any] | Sequence[Any], *, strict: bool = False) -> bytes:

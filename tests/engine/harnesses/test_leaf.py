@@ -237,6 +237,12 @@ def test_a_reply_cut_by_length_executes_nothing_and_names_the_limit_that_cut_it(
     assert [event.limit for event in driven.events(LimitReached)] == ([counted] if counted else [])
 
 
+def test_a_length_in_capitals_cuts_too(sandbox: Sandbox) -> None:
+    driven = run(sandbox, calls(bash("touch executed"), finish="LENGTH", completion=8_192))
+    assert driven.reason == "max_tokens_per_turn"
+    assert driven.events(ToolCallStarted) == []
+
+
 def test_the_context_ceiling_counts_the_tool_messages_and_ends_the_run(sandbox: Sandbox) -> None:
     driven = run(
         sandbox,

@@ -73,8 +73,11 @@ def test_the_conversation_opens_with_the_prompt_and_the_statement_unchanged() ->
     assert user == {"role": "user", "content": statement}
 
 
-def test_a_broken_template_is_refused_by_field() -> None:
-    preset = load_preset("leaf-compatible").model_copy(update={"task_prompt": "{{ task.nothing }}"})
+@pytest.mark.parametrize(
+    "template", ["{{ task.nothing }}", "{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{{ x", "{{ task.__class__ }}"]
+)
+def test_a_broken_template_is_refused_by_field(template: str) -> None:
+    preset = load_preset("leaf-compatible").model_copy(update={"task_prompt": template})
     with pytest.raises(InvalidValueError, match="task_prompt"):
         Leaf().opening(preset, "x")
 
