@@ -5,22 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import canonical_sha256
-
-LimitName = Literal[
-    "max_steps",
-    "max_context_tokens",
-    "max_tokens_per_turn",
-    "max_total_time_sec",
-    "max_tokens_total",
-    "max_cost_usd",
-    "max_format_errors",
-]
 
 UNITS: dict[str, str] = {
     "max_steps": "steps",

@@ -19,7 +19,7 @@ from lab.engine.llm.base import without_surrogates
 from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import Sink
 
-# A shorter value would also hit ordinary words and numbers; whoever configures one is warned (`too_short`).
+# A shorter value would also hit ordinary words and numbers; `too_short` lists those that are left alone.
 MINIMUM_LENGTH = 12
 
 

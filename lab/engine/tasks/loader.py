@@ -16,9 +16,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.llm.base import Frozen
 from lab.engine.tasks.plans import Plans
 from lab.engine.tasks.snapshot import digest_of, pack_repository, repository_files, snapshot_files
-from lab.engine.tasks.spec import Environment, Frozen, TaskSetSpec, TaskSpec, TestRunner, Verification
+from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, TestRunner, Verification
 
 __all__ = ["load_task", "load_task_set", "pack_repository", "practice_folder", "repository_files"]
 

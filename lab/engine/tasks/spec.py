@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from lab.engine.llm.base import canonical_sha256
+from lab.engine.llm.base import Frozen, canonical_sha256
 
 TestRunner = Literal["pytest", "unittest"]
 
 
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class Environment(Frozen):
-    """What a task needs around its repository. `name` is an environment the lab prepares ("practice")."""
+    """What a task needs around its repository. `name` is an environment the lab prepares ("practice").
+
+    `agent_timeout_sec` is what the task's authors allow; the wall time of a run is a limit of its arm.
+    `verifier_timeout_sec` bounds the test command."""
 
     name: str = "practice"
     variables: dict[str, str] = Field(default_factory=dict)
