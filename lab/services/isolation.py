@@ -63,7 +63,7 @@ def sandbox_kind(*, lab_commands_only: bool) -> str:
     if lab_commands_only or _consented():
         return PLAIN
     raise IsolationMissingError(
-        f"sandbox: no isolation on this machine: {missing} Or an admin chooses “Run without isolation”."
+        f"sandbox: no isolation here: {missing.rstrip('.')}. Or an admin chooses “Run without isolation”."
     )
 
 
