@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from django.conf import settings
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.db.models import Sum
 
 from lab.engine import registry
@@ -52,7 +52,10 @@ class Execution:
         self._handed_over = threading.Event()
 
     def run(self) -> None:
-        """Run the attempt to its end and settle what follows. Raises nothing: whatever breaks is settled."""
+        """Run the attempt to its end and settle what follows.
+
+        Raises nothing: what this process cannot settle, the tick does once the lease has run out.
+        """
         claim = self._claim
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
@@ -61,28 +64,34 @@ class Execution:
                 self._sink.flush()
         except LeaseLostError as lost:
             _log.info("run %s: attempt %s was given up (%s)", claim.run.pk, claim.attempt.n, lost)
-            self._release_if_handed_over()
-            return
+            if self._handed_over.is_set():
+                self._release()
         except Exception:
-            # The event log could not be written to its end. The lease ends, and the tick settles the run.
+            # The event log could not be written to its end.
             _log.exception("run %s: attempt %s broke off", claim.run.pk, claim.attempt.n)
-            queue.release(claim=claim)
-            return
-        queue.settle(
-            claim=claim,
-            retryable=result.retryable,
-            reason=result.exit_reason,
-            verdict=result.verdict.value if result.verdict else None,
-        )
+            self._release()
+        else:
+            self._settle(result)
 
     def hand_over(self) -> None:
-        """Stop at once because this process goes away; the run is taken up again from its log."""
+        """Stop at once because this process goes away; the run gets another attempt."""
         self._handed_over.set()
         self._keeper.give_up("the worker stops")
 
-    def _release_if_handed_over(self) -> None:
-        if self._handed_over.is_set():
+    def _settle(self, result: AttemptResult) -> None:
+        verdict = result.verdict.value if result.verdict else None
+        try:
+            queue.settle(
+                claim=self._claim, retryable=result.retryable, reason=result.exit_reason, verdict=verdict
+            )
+        except DatabaseError as error:
+            _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
+
+    def _release(self) -> None:
+        try:
             queue.release(claim=self._claim)
+        except DatabaseError as error:
+            _log.warning("run %s: its lease cannot be ended yet (%s)", self._claim.run.pk, error)
 
     def _attempt(self) -> AttemptResult:
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from pytest_django.fixtures import Settings
 
 from lab.models import Attempt, Call, Endpoint, Event, Model, Run, RunFacts, TestResult
@@ -142,3 +143,18 @@ def test_a_repository_that_is_missing_ends_the_run_without_another_attempt(
     assert (run.status, run.exit_reason) == (Run.Status.ENDED, "infrastructure_error")
     assert str(tmp_path / "gone") in Event.objects.get(kind="attempt_ended").payload["error"]
     assert Attempt.objects.count() == 1
+
+
+def test_a_run_that_cannot_be_settled_by_its_worker_is_settled_by_the_tick(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(**values: object) -> bool:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(queue, "settle", locked)
+    Execution(claim).run()
+    assert kinds()[-1] == "attempt_ended"
+    queue.release(claim=claim)
+    assert queue.settle_abandoned() == [claim.run.pk]
+    run = Run.objects.select_related("facts").get()
+    assert (run.status, run.facts.verdict) == (Run.Status.ENDED, "resolved")

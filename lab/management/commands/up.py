@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
             supervisor.stop(grace_seconds=GRACE_SECONDS, settled=lambda: not queue.live_labels())
             upkeep.reap_sandboxes(all_of_them=True)
-            self._say("Stopped. Runs that were going on are taken up again at the next start.")
+            self._say("Stopped. Runs that were going on get another attempt at the next start.")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped = True
