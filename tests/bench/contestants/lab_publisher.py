@@ -1,4 +1,4 @@
-"""Appends the steps of one open run event by event, as a worker would, and prints when each was committed."""
+"""Appends the steps of one open run event by event, as a worker would, and prints when each was stored."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def main() -> None:
     from tests import builders
 
     run = Run.objects.get(pk=chosen.run)
+    begun: dict[int, float] = {}
     committed: dict[int, float] = {}
     due = time.monotonic()
     for step in range(1, chosen.steps + 1):
         for event in builders.bash_step(step, "python -m pytest -q", output(step, 2000)):
             due += 1 / chosen.rate
             time.sleep(max(0.0, due - time.monotonic()))
+            before = time.time() * 1000
             seq = builders.append(run, event)
-            committed[seq] = time.time() * 1000
-    print(json.dumps({"committed": committed}))
+            begun[seq], committed[seq] = before, time.time() * 1000
+    print(json.dumps({"begun": begun, "committed": committed}))
 
 
 if __name__ == "__main__":
