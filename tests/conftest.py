@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -146,3 +147,10 @@ def chromium() -> str:
     if path is None:
         pytest.skip(f"{MISSING}{_chromium()}")
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_fragments_of_another_test() -> None:
+    """A test's runs have the numbers of those of a test before it, which no lab's runs ever have."""
+    if trajectories := sys.modules.get("lab.services.trajectories"):
+        trajectories.forget_rendered()

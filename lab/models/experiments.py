@@ -75,9 +75,16 @@ class Arm(models.Model):
 
 class RunQuerySet(models.QuerySet["Run"]):
     def for_rows(self) -> RunQuerySet:
-        """Runs with everything a row of a list shows, in one query."""
+        """Runs with everything a row of a list shows, in one query, and without prompts and settings."""
         return self.select_related(
-            "facts", "task", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
+            "facts", "task", "arm__harness_version__harness", "arm__model__endpoint"
+        ).defer(
+            "task__environment",
+            "arm__harness_version__config",
+            "arm__harness_version__source",
+            "arm__model__sampling",
+            "arm__model__extra_body",
+            "arm__model__endpoint__headers",
         )
 
     def holding_slots(self) -> RunQuerySet:

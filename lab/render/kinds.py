@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
-from lab.render.text import excerpt
+from lab.render.text import words_of
 
 Kind = Literal["read", "edit", "test", "shell", "final"]
 
@@ -54,7 +54,7 @@ def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
     """The kind of one tool call."""
     name = (executor or tool).lower()
     if name in _EDITORS:
-        name = excerpt(arguments.get("command")).text.lower()
+        name = words_of(arguments.get("command")).lower()
     if name in _READS:
         return "read"
     if name in _EDITS:
@@ -66,7 +66,7 @@ def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
 
 def command_of(arguments: Mapping[str, Any]) -> str:
     """The command line of a shell call, "" when there is none."""
-    return excerpt(arguments.get("command") or arguments.get("cmd")).text
+    return words_of(arguments.get("command") or arguments.get("cmd"))
 
 
 @lru_cache(maxsize=4096)

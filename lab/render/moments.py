@@ -12,7 +12,7 @@ from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
 from lab.render.numbers import clock, duration, moment, plural, size
-from lab.render.text import excerpt, one_line, safe, visible_html
+from lab.render.text import excerpt, one_line, safe, visible_html, words_of
 
 INFRASTRUCTURE_REASONS = frozenset(
     {"llm_query_error", "tool_error", "infrastructure_error", "internal_error", "replay_diverged", "unknown"}
@@ -46,7 +46,7 @@ Moment = tuple[str, str, str, str]
 
 
 def _text(value: Any, limit: int = 200) -> str:
-    return visible_html(one_line(excerpt(value).text, limit))
+    return visible_html(one_line(words_of(value), limit))
 
 
 def _name(value: Any) -> str:
@@ -142,7 +142,7 @@ _LIMIT_WORDS = {
 
 
 def _limit_name(value: Any) -> str:
-    name = excerpt(value).text
+    name = words_of(value)
     return _LIMIT_WORDS.get(name, visible_html(one_line(name, 60)))
 
 
@@ -201,9 +201,7 @@ def _verification_started(run: int, event: LogEvent) -> Moment:
 
 def _verification_finished(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    name, icon_name, word = OUTCOMES.get(
-        excerpt(payload.get("outcome")).text, ("invalid", "unparsed", "unknown")
-    )
+    name, icon_name, word = OUTCOMES.get(words_of(payload.get("outcome")), ("invalid", "unparsed", "unknown"))
     tests = [test for test in payload.get("tests") or [] if isinstance(test, Mapping)]
     parts = []
     for group, label in (("fail_to_pass", "f2p"), ("pass_to_pass", "p2p")):
@@ -221,8 +219,8 @@ def _verification_finished(run: int, event: LogEvent) -> Moment:
 
 def _attempt_ended(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    reason = excerpt(payload.get("exit_reason")).text
-    native = excerpt(payload.get("native_reason")).text
+    reason = words_of(payload.get("exit_reason"))
+    native = words_of(payload.get("native_reason"))
     said = f" ({_text(native)})" if native and native != reason else ""
     memory = payload.get("peak_memory_bytes")
     facts = [
@@ -239,7 +237,7 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
 
 def _run_ended(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    verdict = excerpt(payload.get("verdict")).text
+    verdict = words_of(payload.get("verdict"))
     graded = OUTCOMES[verdict][2] if verdict in OUTCOMES else "not graded"
     return (
         f"Run ended, exit reason <b>{_text(payload.get('exit_reason'))}</b>, {graded}",

@@ -10,7 +10,7 @@ from lab.render.diff import counts, line_counts
 from lab.render.fold import CallView, StepView
 from lab.render.icons import icon
 from lab.render.numbers import growing, plural
-from lab.render.text import Excerpt, excerpt
+from lab.render.text import Excerpt, excerpt, words_of
 
 _PYTEST_LINE = re.compile(r"=+ (.{0,200}?) in [\d.]+s")
 _PYTEST_PART = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
@@ -44,7 +44,7 @@ def _state(view: StepView) -> str:
         return "interrupted"
     if view.state == "failed":
         return f'<span class="infrastructure">{icon("bolt")} no answer</span>'
-    reason = excerpt(view.answer.get("finish_reason")).text
+    reason = words_of(view.answer.get("finish_reason"))
     if reason in {"length", "max_tokens", "max_new_tokens"}:
         return '<span class="warning">cut by length</span>'
     return "answer" if view.kind == "final" else ""
@@ -98,6 +98,9 @@ def stream_text(stream: Any) -> Excerpt:
 
 def counted_tests(ending: str) -> str:
     """ "1 failed, 41 passed" out of the end of a test run's output, "" when it does not say."""
+    # Most outputs are no test's: looking for a word costs a hundredth of the patterns.
+    if " in " not in ending:
+        return ""
     quiet = _PYTEST_QUIET.findall(ending)
     loud = _PYTEST_LINE.findall(ending)
     found = _PYTEST_PART.findall((loud or quiet or [""])[-1])

@@ -23,7 +23,7 @@ from lab.render.kinds import command_of
 from lab.render.markdown import render_markdown
 from lab.render.numbers import dollars, duration, growing, moment, plural, size
 from lab.render.results import call_result, exit_code, step_clock, step_result, stream_text
-from lab.render.text import excerpt, first_lines, one_line, safe, visible_html
+from lab.render.text import excerpt, first_lines, one_line, safe, visible_html, words_of
 
 _NOT_SHOWN_AS_ARGUMENTS = frozenset({"command", "cmd", "description", "timeout", "timeout_ms"})
 
@@ -66,20 +66,18 @@ def _tool(view: StepView) -> str:
 def _main_argument(view: StepView) -> str:
     if view.calls:
         return main_argument(view.calls[0])
-    return excerpt(view.answer.get("content")).text if view.kind == "final" else ""
+    return words_of(view.answer.get("content")) if view.kind == "final" else ""
 
 
 def main_argument(call: CallView) -> str:
     """The argument that says what a call is about."""
     if call.malformed:
-        return excerpt(call.started.payload.get("raw_arguments")).text
+        return words_of(call.started.payload.get("raw_arguments"))
     for name in ("command", "cmd", "file_path", "path", "pattern", "search_term", "query"):
-        text = excerpt(call.arguments.get(name)).text
+        text = words_of(call.arguments.get(name))
         if text:
             return text
-    return ", ".join(
-        f"{name}={excerpt(value).text or value}" for name, value in list(call.arguments.items())[:4]
-    )
+    return ", ".join(f"{name}={words_of(value) or value}" for name, value in list(call.arguments.items())[:4])
 
 
 def _row(view: StepView) -> str:
@@ -175,7 +173,7 @@ def _answering(view: StepView) -> str:
 
 def _failure(event: LogEvent) -> str:
     payload = event.payload
-    message = one_line(excerpt(payload.get("message") or payload.get("reason")).text, 400)
+    message = one_line(words_of(payload.get("message") or payload.get("reason")), 400)
     if event.kind == "model_call_interrupted":
         head = f"Request {payload.get('request')} was interrupted, its cost is unknown: {message}"
     else:
@@ -185,7 +183,7 @@ def _failure(event: LogEvent) -> str:
             f"tried again after {duration(retry)}" if isinstance(retry, int | float) else "not tried again"
         )
         head = f"Request {payload.get('request')} failed ({payload.get('error')}{status}), {after}: {message}"
-    came = excerpt(payload.get("partial")).text or excerpt(payload.get("raw")).text
+    came = words_of(payload.get("partial")) or words_of(payload.get("raw"))
     details = ""
     if came:
         shown = first_lines(came, lines=20, characters=2_000)
@@ -194,7 +192,7 @@ def _failure(event: LogEvent) -> str:
 
 
 def _rewritten(event: LogEvent) -> str:
-    reason = one_line(excerpt(event.payload.get("reason")).text, 200)
+    reason = one_line(words_of(event.payload.get("reason")), 200)
     return _note(f"The history was rewritten: {reason}", name="", icon_name="branch")
 
 
@@ -203,12 +201,12 @@ def _note(words: str, *, name: str = "warning", icon_name: str = "warning", more
 
 
 def _notes(view: StepView, reply: LogEvent) -> str:
-    notes = [excerpt(note).text for note in reply.payload.get("notes") or []]
-    reason = excerpt(view.answer.get("finish_reason")).text
+    notes = [words_of(note) for note in reply.payload.get("notes") or []]
+    reason = words_of(view.answer.get("finish_reason"))
     if reason in {"length", "max_tokens", "max_new_tokens"}:
         left = f"; {plural(len(view.announced_calls), 'call')} not executed" if view.announced_calls else ""
         notes.insert(0, f"The answer was cut by its length{left}")
-    refusal = excerpt(view.answer.get("refusal")).text
+    refusal = words_of(view.answer.get("refusal"))
     if refusal:
         notes.insert(0, f"The model refused: {refusal}")
     return "".join(_note(one_line(note, 400)) for note in notes)
@@ -255,12 +253,12 @@ def _pending(call: CallView) -> str:
 def _interrupted(run: int, call: CallView) -> str:
     if call.ended is None or not call.interrupted:
         return ""
-    reason = one_line(excerpt(call.result.get("reason")).text, 300)
+    reason = one_line(words_of(call.result.get("reason")), 300)
     return _note(f"Interrupted ({reason}); its effect is unknown") + _streams(run, call, call.ended)
 
 
 def _malformed(run: int, call: CallView) -> str:
-    reason = visible_html(one_line(excerpt(call.started.payload.get("malformed")).text, 300))
+    reason = visible_html(one_line(words_of(call.started.payload.get("malformed")), 300))
     raw = excerpt(call.started.payload.get("raw_arguments"))
     told = _observation(run, call) if call.ended is not None else ""
     return (
@@ -277,7 +275,7 @@ def _malformed(run: int, call: CallView) -> str:
 
 def _edit(run: int, call: CallView) -> str:
     arguments: Mapping[str, Any] = call.arguments
-    path = excerpt(arguments.get("file_path") or arguments.get("path")).text
+    path = words_of(arguments.get("file_path") or arguments.get("path"))
     if "old_string" in arguments or "old_str" in arguments:
         old = excerpt(arguments.get("old_string", arguments.get("old_str")))
         new = excerpt(arguments.get("new_string", arguments.get("new_str")))

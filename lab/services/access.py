@@ -9,11 +9,19 @@ from lab.services.errors import AccessDeniedError
 
 
 def role_of(user: User | AnonymousUser) -> Role | None:
-    """The person's role in the lab, None for somebody who is not signed in or no longer belongs to it."""
+    """The person's role in the lab, None for somebody who is not signed in or no longer belongs to it.
+
+    Read once for each user object, which lives as long as a request.
+    """
+    membership = membership_of(user)
+    return Role(membership.role) if membership else None
+
+
+def membership_of(user: User | AnonymousUser) -> Membership | None:
+    """Role and settings of the person, None as for `role_of`."""
     if not user.is_authenticated or not user.is_active:
         return None
-    membership = Membership.objects.filter(user_id=user.pk).only("role").first()
-    return Role(membership.role) if membership else None
+    return getattr(user, "membership", None)
 
 
 def require(user: User | AnonymousUser, role: Role) -> Role:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
@@ -171,7 +171,7 @@ def panel(run: Run) -> Panel:
         scripted=run.arm.model.endpoint.scripted,
         sandbox=_sandbox(attempt),
         isolated=not attempt or attempt.sandbox.get("isolation") != "none",
-        has_patch=bool(changed) and patch_event(run) is not None,
+        has_patch=bool(changed) and _patch_events(run).exists(),
         took=clock(facts.agent_seconds) if facts.agent_seconds is not None else "",
         steps=facts.steps,
     )
@@ -186,14 +186,18 @@ def _sandbox(attempt: Attempt | None) -> str:
 
 
 def patch_event(run: Run) -> Event | None:
-    """The event that holds the newest attempt's patch. It lies near the log's end: only that is searched."""
-    if run.status not in {Run.Status.VERIFYING, Run.Status.ENDED}:
-        return None
-    near = Event.objects.filter(run=run, kind="patch_captured", seq__gt=run.last_seq - _NEAR_THE_END)
-    return near.order_by("-seq").first()
+    """The event that holds the newest attempt's patch."""
+    return _patch_events(run).order_by("-seq").first()
 
 
+# A patch lies near the log's end: only that is searched.
 _NEAR_THE_END = 100
+
+
+def _patch_events(run: Run) -> QuerySet[Event]:
+    if run.status not in {Run.Status.VERIFYING, Run.Status.ENDED}:
+        return Event.objects.none()
+    return Event.objects.filter(run=run, kind="patch_captured", seq__gt=run.last_seq - _NEAR_THE_END)
 
 
 def _pending(run: Run, facts: RunFacts) -> Pending:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import zstandard
 from django.db.models import Max, Min
 
 from lab.engine.llm.base import JSONObject
@@ -74,7 +73,6 @@ class _Row(NamedTuple):
     seq: int
     attempt: int
     step: int | None
-    at: dt.datetime
 
 
 def window(
@@ -111,7 +109,7 @@ def window(
 
 
 def _rows(run_id: int, **bounds: int) -> Any:
-    return Event.objects.filter(run_id=run_id, **bounds).values_list("seq", "attempt", "step", "at")
+    return Event.objects.filter(run_id=run_id, **bounds).values_list("seq", "attempt", "step")
 
 
 def _key(row: _Row) -> tuple[int, int] | None:
@@ -235,16 +233,16 @@ class LogReader:
         return [log_event(*row) for row in rows.values_list(*_COLUMNS)]
 
 
-# The time tells a run from one of another database that had its number.
-_CacheKey = tuple[int, int, int, dt.datetime]
+# Events never change: run, first and last number and how many say which ones they are.
+_CacheKey = tuple[int, int, int, int]
 
 
 def _cache_key(run_id: int, events: Sequence[_Row] | Sequence[LogEvent]) -> _CacheKey:
-    return (run_id, events[0].seq, events[-1].seq, events[-1].at)
+    return (run_id, events[0].seq, events[-1].seq, len(events))
 
 
 class _Cache:
-    """Rendered fragments by run, numbers and time, the least used dropped. Used by several threads."""
+    """Rendered fragments by run and numbers, the least used dropped. Used by several threads."""
 
     def __init__(self, characters: int) -> None:
         self._limit = characters
@@ -282,7 +280,7 @@ def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
     """The fragment of one group of events, made once a process."""
     key = _cache_key(run_id, events)
     found = _cache.get(key)
-    if found is None or len(found.seqs) != len(events):
+    if found is None:
         found = fragment(run_id, list(events))
         _cache.put(key, found)
     return found
@@ -295,8 +293,9 @@ def log_event(
     seq: int, attempt: int, step: int | None, kind: str, at: dt.datetime, stored: JSONObject
 ) -> LogEvent:
     """A stored row as pages read it."""
-    left_out = _REPEATED.get(kind, ())
-    payload = {name: value for name, value in stored.items() if name not in left_out}
+    payload = dict(stored)
+    for name in _REPEATED.get(kind, ()):
+        payload.pop(name, None)
     shown = _SHOWN.get(kind, _NOTHING)
     if kind == "tool_call_started" and payload.get("malformed"):
         shown = shown | {"raw_arguments"}
@@ -332,9 +331,8 @@ def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTE
     length = reference.get("characters")
     limit = size if size <= _COUNTED_BYTES else characters * 4
     try:
-        with blobs.path_of(str(reference["$blob"])).open("rb") as packed:
-            data = zstandard.ZstdDecompressor().stream_reader(packed).read(limit)
-    except (OSError, zstandard.ZstdError):
+        data = blobs.beginning_of(str(reference["$blob"]), limit=limit)
+    except blobs.BodyMissingError:
         return Excerpt("[body missing]", length, None, size)
     text = data.decode("utf-8", "replace" if limit < size else "surrogatepass")
     if limit < size:

@@ -55,7 +55,9 @@ def require(request: HttpRequest, role: Role) -> None:
     """
     if not holds(request, role):
         held = access.role_of(signed_in(request))
-        raise PermissionDenied(f"This needs the role {role.label}; yours is {held.label if held else 'none'}.")
+        raise PermissionDenied(
+            f"This needs the role {role.label}; yours is {held.label if held else 'none'}."
+        )
 
 
 def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
@@ -77,7 +79,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return {"person": None, "theme": "", "single_keys": True, "running_count": 0}
-    membership = getattr(user, "membership", None)
+    membership = access.membership_of(user)
     role = access.role_of(user)
     return {
         "person": user,
