@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from django.utils.safestring import SafeString
 
+from lab.engine.diffs import FilePatch, PatchLine, parse_patch, unquoted
 from lab.render.numbers import MINUS
 from lab.render.text import safe, visible_html
 
@@ -16,12 +16,11 @@ FOLDED_LINES = 400
 _SHOWN_LINES = 5_000
 _WORD_MARKED_PAIRS = 200
 _WORD_MARKED_CHARACTERS = 400
-_HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})? @@(.*)")
+_HEAD_CHARACTERS = 8_000
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
-@dataclass(slots=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """One line: `sign` is "+", "-", " ", or "@" for a hunk's head; `number` is that of its own file."""
 
     sign: str
@@ -29,105 +28,65 @@ class DiffLine:
     text: str
 
 
-@dataclass(slots=True)
-class DiffFile:
-    """One file of a diff. `notes` says in words what lines cannot: new, deleted, binary, mode, renamed."""
-
-    path: str
-    notes: list[str] = field(default_factory=list)
-    lines: list[DiffLine] = field(default_factory=list)
-    added: int = 0
-    removed: int = 0
-
-
-def parse(patch: str) -> list[DiffFile]:
-    """The files of a git diff. Never raises: what is no diff becomes lines without a sign."""
-    return list(_Parser(patch).files())
-
-
-class _Parser:
-    def __init__(self, patch: str) -> None:
-        self._lines = patch.split("\n")
-        if self._lines and not self._lines[-1]:
-            self._lines.pop()
-        self._old = self._new = 0
-        self._in_hunk = False
-
-    def files(self) -> Iterator[DiffFile]:
-        current: DiffFile | None = None
-        for line in self._lines:
-            if line.startswith("diff --git "):
-                if current:
-                    yield current
-                current = DiffFile(_path_of(line))
-                self._in_hunk = False
-                continue
-            current = current or DiffFile("")
-            if self._in_hunk or line.startswith("@@ "):
-                self._hunk_line(current, line)
-            else:
-                _head_line(current, line)
-        if current:
-            yield current
-
-    def _hunk_line(self, current: DiffFile, line: str) -> None:
-        if match := _HUNK.match(line):
-            self._in_hunk = True
-            self._old, self._new = int(match[1]), int(match[2])
-            current.lines.append(DiffLine("@", None, line))
-        elif line.startswith("+"):
-            current.lines.append(DiffLine("+", self._new, line[1:]))
-            current.added += 1
-            self._new += 1
-        elif line.startswith("-"):
-            current.lines.append(DiffLine("-", self._old, line[1:]))
-            current.removed += 1
-            self._old += 1
-        elif line.startswith("\\"):
-            current.lines.append(DiffLine("@", None, line[2:]))
-        else:
-            current.lines.append(DiffLine(" ", self._new, line[1:]))
-            self._old += 1
-            self._new += 1
+def _lines_of(file: FilePatch) -> list[DiffLine]:
+    """The lines to show; those of a section that could not be read stand there as they are."""
+    if not file.hunks:
+        unread = not file.binary and ("@@ " in file.raw or not file.path)
+        return (
+            [DiffLine(" ", None, line) for line in file.raw.removesuffix("\n").split("\n")] if unread else []
+        )
+    lines = []
+    for hunk in file.hunks:
+        head = f"@@ -{hunk.old_start} +{hunk.new_start} @@ {hunk.heading}"
+        lines.append(DiffLine("@", None, head.rstrip()))
+        lines += [_line(line) for line in hunk.lines]
+    return lines
 
 
-def _path_of(line: str) -> str:
-    rest = line[len("diff --git ") :]
-    _, separator, path = rest.rpartition(" b/")
-    return path if separator else rest
+def _line(line: PatchLine) -> DiffLine:
+    if line.mark == "\\":
+        return DiffLine("@", None, line.text.strip())
+    return DiffLine(line.mark, line.old_number if line.mark == "-" else line.new_number, line.text)
 
 
-_HEAD_NOTES: tuple[tuple[str, str], ...] = (
-    ("new file mode 120000", "new link"),
-    ("new file mode", "new"),
-    ("deleted file mode", "deleted"),
-    ("rename from ", "renamed from "),
-    ("copy from ", "copied from "),
-    ("old mode ", "mode was "),
-    ("new mode ", "mode is "),
+_HEAD_NOTES = re.compile(
+    r"^(?:(?P<link>new file mode 120000)|(?P<new>new file mode)|(?P<deleted>deleted file mode)"
+    r"|rename from (?P<renamed>.*)|copy from (?P<copied>.*)|old mode (?P<was>.*)|new mode (?P<is>.*))",
+    re.MULTILINE,
 )
+_NOTE_WORDS = {
+    "link": "new link",
+    "new": "new",
+    "deleted": "deleted",
+    "renamed": "renamed from {}",
+    "copied": "copied from {}",
+    "was": "mode was {}",
+    "is": "mode is {}",
+}
 
 
-def _head_line(current: DiffFile, line: str) -> None:
-    if line.startswith("+++ b/") and not current.path:
-        current.path = line[len("+++ b/") :]
-    elif line.startswith(("Binary files ", "GIT binary patch")):
-        current.notes.append("binary")
-    else:
-        for prefix, note in _HEAD_NOTES:
-            if line.startswith(prefix):
-                rest = line[len(prefix) :].strip() if prefix.endswith(" ") else ""
-                current.notes.append(note + rest)
-                return
+def _notes_of(file: FilePatch) -> list[str]:
+    """In words what lines cannot say: new, deleted, binary, mode, renamed."""
+    head = file.raw.partition("\n@@ ")[0][:_HEAD_CHARACTERS]
+    notes = [
+        _NOTE_WORDS[match.lastgroup].format(unquoted(match[match.lastgroup]))
+        for match in _HEAD_NOTES.finditer(head)
+        if match.lastgroup
+    ]
+    return [*notes, "binary"] if file.binary else notes
 
 
 def unified(patch: str) -> SafeString:
-    """A git diff as safe HTML, a block a file. A file of more than 400 lines is folded."""
+    """A git diff as safe HTML, a block a file. A file of more than 400 lines is folded.
+
+    What is no diff, or is one cut off, is shown as the text that it is.
+    """
     left = _SHOWN_LINES
     blocks = []
-    for file in parse(patch):
-        blocks.append(_file_block(file, left))
-        left = max(0, left - len(file.lines))
+    for file in parse_patch(patch):
+        lines = _lines_of(file)
+        blocks.append(_file_block(file, lines, left))
+        left = max(0, left - len(lines))
     return safe("".join(blocks))
 
 
@@ -138,20 +97,20 @@ def counts(added: int | None, removed: int | None) -> str:
     return f'<span class="plus">+{added}</span> <span class="minus">{MINUS}{removed}</span>'
 
 
-def _file_block(file: DiffFile, left: int) -> str:
-    notes = "".join(f' <span class="quiet">{visible_html(note)}</span>' for note in file.notes)
-    numbers = counts(file.added, file.removed) if "binary" not in file.notes else counts(None, None)
+def _file_block(file: FilePatch, lines: list[DiffLine], left: int) -> str:
+    notes = "".join(f' <span class="quiet">{visible_html(note)}</span>' for note in _notes_of(file))
+    numbers = counts(None, None) if file.binary else counts(file.added, file.removed)
+    if lines and not file.hunks:
+        numbers = '<span class="quiet">shown as text</span>'
     head = f'<code>{visible_html(file.path or "text")}</code>{notes} <span class="end">{numbers}</span>'
-    body = _table(file.lines[:left])
-    if len(file.lines) > left:
-        body += (
-            f'<p class="cut-mark">{len(file.lines) - left:,} more lines: download the patch to read them</p>'
-        )
-    if not file.lines:
+    body = _table(lines[:left])
+    if len(lines) > left:
+        body += f'<p class="cut-mark">{len(lines) - left:,} more lines: download the patch to read them</p>'
+    if not lines:
         return f'<section class="diff"><header>{head}</header></section>'
-    if len(file.lines) > FOLDED_LINES:
+    if len(lines) > FOLDED_LINES:
         return (
-            f'<details class="diff"><summary>{head} <span class="quiet">{len(file.lines):,} lines</span>'
+            f'<details class="diff"><summary>{head} <span class="quiet">{len(lines):,} lines</span>'
             f"</summary>{body}</details>"
         )
     return f'<section class="diff"><header>{head}</header>{body}</section>'

@@ -9,13 +9,13 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.render.diff import line_counts, parse, replaced, unified
+from lab.render.diff import line_counts, replaced, unified
 
 PATCH = """diff --git a/money/split.py b/money/split.py
 index 1111111..2222222 100644
 --- a/money/split.py
 +++ b/money/split.py
-@@ -10,4 +10,4 @@ def split(total):
+@@ -10,3 +10,3 @@ def split(total):
      parts = []
 -    share = total / count
 +    share = total // count
@@ -51,28 +51,34 @@ rename to new name.py
 _TAG = re.compile(r"<[^>]*>")
 
 
-def test_a_diff_is_read_file_by_file_with_its_notes() -> None:
-    files = parse(PATCH)
-    assert [(file.path, file.notes, file.added, file.removed) for file in files] == [
-        ("money/split.py", [], 1, 1),
-        ("new.py", ["new"], 1, 0),
-        ("gone.py", ["deleted"], 0, 1),
-        ("run.sh", ["mode was 100644", "mode is 100755"], 0, 0),
-        ("logo.png", ["new", "binary"], 0, 0),
-        ("new name.py", ["renamed from old name.py"], 0, 0),
+def shown(markup: str) -> str:
+    return html.unescape(_TAG.sub("", markup))
+
+
+def test_every_file_says_what_its_lines_cannot() -> None:
+    heads = [" ".join(shown(head).split()) for head in re.findall(r"<header>(.*?)</header>", unified(PATCH))]
+    assert heads == [
+        "money/split.py +1 −1",
+        "new.py new +1 −0",
+        "gone.py deleted +0 −1",
+        "run.sh mode was 100644 mode is 100755 +0 −0",
+        "logo.png new binary binary",
+        "new name.py renamed from old name.py +0 −0",
     ]
 
 
 def test_lines_carry_the_numbers_of_the_file_they_stand_in() -> None:
-    lines = parse(PATCH)[0].lines
-    assert [(line.sign, line.number) for line in lines] == [
-        ("@", None),
-        (" ", 10),
-        ("-", 11),
-        ("+", 11),
-        (" ", 12),
-        ("@", None),
-    ]
+    first = unified(PATCH).partition("</section>")[0]
+    cells = re.findall(r'<span class="no">(\d*)</span><span class="sign">(.?)</span>', first)
+    assert cells == [("", ""), ("10", ""), ("11", "−"), ("11", "+"), ("12", ""), ("", "")]
+    assert "No newline at end of file" in first
+
+
+def test_a_diff_that_is_cut_off_is_shown_as_its_text() -> None:
+    text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-old\n+cut <off>"
+    assert f"x shown as text{text}" in shown(unified(text)).replace(" \n", "\n")
+    assert "−" not in shown(unified(text))
+    assert "no diff at all" in shown(unified("no diff at all"))
 
 
 def test_changed_words_are_marked() -> None:
@@ -90,9 +96,9 @@ def test_a_file_of_more_than_400_lines_is_folded() -> None:
 
 
 def test_a_header_like_line_inside_a_hunk_is_content() -> None:
-    files = parse("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n")
-    assert (files[0].added, files[0].removed) == (1, 1)
-    assert [line.text for line in files[0].lines[1:]] == ["-- old", "++ new"]
+    markup = unified("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n--- old\n+++ new\n")
+    assert '<span class="plus">+1</span> <span class="minus">−1</span>' in markup
+    assert shown(markup).splitlines()[-2:] == ["1−-- old", "1+++ new"]
 
 
 @given(st.text(max_size=500))
