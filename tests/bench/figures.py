@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -91,6 +92,8 @@ def arguments(description: str | None, *, rounds: int) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=rounds, help=f"interleaved rounds (default {rounds})")
     parser.add_argument("--quick", action="store_true", help="one round, small, for trying the script")
     chosen = parser.parse_args()
+    # Ended from outside, a benchmark still ends its programs and removes its folders.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if chosen.quick:
         chosen.rounds = 1
     return chosen
