@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +15,7 @@ from django.conf import settings
 
 from lab.live import messages
 from lab.live.hub import Message, Topic, Viewer
+from lab.live.list_feed import rows_now
 from lab.live.run_feed import current_draft, rendered_parts
 from lab.live.tail import hub
 from lab.models import Experiment, Run
@@ -23,6 +24,7 @@ from lab.services.trajectories import Batch, LogReader
 
 ALIVE_SECONDS = 2.0
 _REPLAYED_AT_ONCE = 100
+_NUMBERS = 200
 
 
 class LiveConsumer(AsyncWebsocketConsumer, ABC):
@@ -83,13 +85,13 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
             await self.close(code=1011)
             raise
 
+    @abstractmethod
     async def _begin(self) -> None:
-        hub.join(self.topic, self.viewer, position=0)
-        # A list of which nothing has changed has nothing to say; the page is to know that it is live.
-        await self.send(text_data=messages.alive())
+        """Join the topic and send what the page lacks."""
 
+    @abstractmethod
     async def _catch_up(self) -> None:
-        """The queue was dropped."""
+        """The queue was dropped: send what was in it from the database."""
 
     async def _pass_on(self, message: Message) -> None:
         await self.send(text_data=message.text)
@@ -105,7 +107,7 @@ class RunConsumer(LiveConsumer):
 
     def _find(self) -> bool:
         self.topic = Topic("run", int(self._scope["url_route"]["kwargs"]["run_id"]))
-        self.sent = _after(self._scope)
+        self.sent = next(iter(_numbers(self._scope, "after")), 0)
         return Run.objects.filter(pk=self.topic.key).exists()
 
     async def _begin(self) -> None:
@@ -153,7 +155,22 @@ class RunConsumer(LiveConsumer):
         return [*found, draft] if draft else found
 
 
-class ExperimentConsumer(LiveConsumer):
+class ListConsumer(LiveConsumer):
+    """A list of runs: the rows in `?rows=` as they are now, then each row that changes."""
+
+    shown: Sequence[int] = ()
+
+    async def _begin(self) -> None:
+        self.shown = _numbers(self._scope, "rows")
+        hub.join(self.topic, self.viewer, position=0)
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        message = await database_sync_to_async(rows_now)(self.topic, shown=self.shown)
+        await self.send(text_data=message.text)
+
+
+class ExperimentConsumer(ListConsumer):
     """The rows of one experiment."""
 
     def _find(self) -> bool:
@@ -161,7 +178,7 @@ class ExperimentConsumer(LiveConsumer):
         return Experiment.objects.filter(pk=self.topic.key).exists()
 
 
-class HomeConsumer(LiveConsumer):
+class HomeConsumer(ListConsumer):
     """The rows of what runs now and of what ends while one watches."""
 
     def _find(self) -> bool:
@@ -169,9 +186,11 @@ class HomeConsumer(LiveConsumer):
         return True
 
 
-def _after(scope: Mapping[str, Any]) -> int:
-    text = parse_qs(scope.get("query_string", b"").decode("ascii", "replace")).get("after", ["0"])[0]
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+def _numbers(scope: Mapping[str, Any], name: str) -> list[int]:
+    """The numbers of a query parameter, separated by commas; what is none is left out."""
+    query = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
+    texts = query.get(name, [""])[0].split(",")[:_NUMBERS]
+    return [int(text) for text in texts if text.isdecimal() and len(text) < 10]
 
 
 def same_origin(scope: Mapping[str, Any]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
+from collections.abc import Iterable, Sequence
 
 from django.db.models import Q, QuerySet
 from django.template.loader import render_to_string
@@ -51,17 +53,7 @@ class ListFeed:
         if not shown:
             return []
         rows = Run.objects.filter(pk__in=shown).for_rows().order_by("position", "id")
-        html = [render_to_string("runs/_row.html", {"run": run}) for run in rows]
-        return [messages.rows(html, parts=self._parts())]
-
-    def _parts(self) -> list[str]:
-        """What the page says of all runs of the list together."""
-        if self._topic.kind == "experiment":
-            counts = overview.experiment_counts(self._topic.key)
-            return [render_to_string("experiments/_counts.html", {"counts": counts})]
-        slots = overview.slots()
-        context = {"slots": slots, "running_count": slots.busy, "latest": overview.latest_experiment()}
-        return [render_to_string(name, context) for name in _HOME_PARTS]
+        return [_message(self._topic, rows)]
 
     def _states(self) -> dict[int, RowState]:
         rows = self._runs().values_list("pk", "last_seq", "status", "cancel_asked")
@@ -71,3 +63,33 @@ class ListFeed:
         if self._topic.kind == "experiment":
             return Run.objects.filter(experiment_id=self._topic.key)
         return Run.objects.filter(~Q(status=Run.Status.ENDED) | Q(pk__in=list(self._seen)))
+
+
+def rows_now(topic: Topic, *, shown: Sequence[int]) -> Message:
+    """What a page that shows the runs `shown` has to know: these rows, and on the first page the newest ones.
+
+    Ended runs come oldest first: the page puts each above those it has.
+    """
+    known = Run.objects.filter(pk__in=shown).for_rows()
+    if topic.kind == "experiment":
+        return _message(topic, known.filter(experiment_id=topic.key).order_by("position", "id"))
+    rows = {run.pk: run for run in [*known, *overview.running(), *overview.finished()]}
+    never = dt.datetime.min.replace(tzinfo=dt.UTC)
+    return _message(
+        topic, sorted(rows.values(), key=lambda run: (run.ended_at or never, run.position, run.pk))
+    )
+
+
+def _message(topic: Topic, runs: Iterable[Run]) -> Message:
+    html = [render_to_string("runs/_row.html", {"run": run}) for run in runs]
+    return messages.rows(html, parts=_parts(topic))
+
+
+def _parts(topic: Topic) -> list[str]:
+    """What the page says of all runs of the list together."""
+    if topic.kind == "experiment":
+        counts = overview.experiment_counts(topic.key)
+        return [render_to_string("experiments/_counts.html", {"counts": counts})]
+    slots = overview.slots()
+    context = {"slots": slots, "running_count": slots.busy, "latest": overview.latest_experiment()}
+    return [render_to_string(name, context) for name in _HOME_PARTS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Avg, Count, Q, Sum
+from django.db.models import Avg, Count, Q, QuerySet, Sum
 from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
@@ -14,6 +14,8 @@ from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 
 MOST_SUGGESTIONS = 5
+RUNNING_SHOWN = 12
+FINISHED_SHOWN = 10
 GRADED = [Outcome.RESOLVED, Outcome.UNRESOLVED]
 
 
@@ -62,6 +64,18 @@ class ExperimentCounts(NamedTuple):
     ended: int
     resolved: int
     graded: int
+
+
+def running() -> QuerySet[Run]:
+    """What the first page lists as running, those that wait for a slot last."""
+    rows = Run.objects.all().for_rows().exclude(status=Run.Status.ENDED)
+    return rows.order_by("position", "id")[:RUNNING_SHOWN]
+
+
+def finished() -> QuerySet[Run]:
+    """What the first page lists as finished, newest first."""
+    rows = Run.objects.all().for_rows().filter(status=Run.Status.ENDED)
+    return rows.order_by("-ended_at", "-id")[:FINISHED_SHOWN]
 
 
 def slots() -> Slots:

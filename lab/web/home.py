@@ -15,9 +15,6 @@ from lab.services.errors import FieldErrors
 from lab.web.forms import LaunchForm
 from lab.web.http import for_role, signed_in
 
-RUNNING_SHOWN = 12
-FINISHED_SHOWN = 10
-
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
@@ -70,17 +67,17 @@ def _to(experiment: Experiment) -> HttpResponse:
 
 
 def _context(form: LaunchForm, *, fresh: bool) -> dict[str, Any]:
-    rows = Run.objects.all().for_rows()
-    ended = Run.Status.ENDED
     return {
         "place": "home",
         "form": form,
         "fresh": fresh,
         "task_set": tasks.current_task_set(),
         "isolation": isolation.isolation(),
-        "running": rows.exclude(status=ended).order_by("position", "id")[:RUNNING_SHOWN],
+        "running": overview.running(),
+        "most_running": overview.RUNNING_SHOWN,
         "slots": overview.slots(),
-        "finished": rows.filter(status=ended).order_by("-ended_at", "-id")[:FINISHED_SHOWN],
+        "finished": overview.finished(),
+        "most_finished": overview.FINISHED_SHOWN,
         "todo": overview.suggestions(task_set=tasks.current_task_set()),
         "latest": overview.latest_experiment(),
         "lab": lab.state(),

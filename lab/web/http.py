@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, cast
 
+from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -32,6 +34,20 @@ class ContentSecurityPolicyMiddleware:
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         return response
+
+
+class SignInMiddleware(LoginRequiredMiddleware):
+    """Sends people to the sign-in page. A script that fetches a part of a page is told 401 instead.
+
+    Otherwise the browser would follow to the sign-in page by itself, and the script would put that in.
+    """
+
+    def handle_no_permission(  # type: ignore[override]  # the stubs know of redirects only
+        self, request: HttpRequest, view_func: Callable[..., Any]
+    ) -> HttpResponseBase:
+        if "HX-Request" in request.headers or request.headers.get("X-Requested-With") == "fetch":
+            return HttpResponse("Sign in again.", status=HTTPStatus.UNAUTHORIZED, content_type="text/plain")
+        return super().handle_no_permission(request, view_func)
 
 
 def signed_in(request: HttpRequest) -> User:

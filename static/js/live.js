@@ -105,12 +105,12 @@ export function showState(state, detail = "") {
   if (!place) return;
   const words = WORDS[state] + detail;
   if (place.dataset.state === state && place.dataset.words === words) return;
-  place.dataset.state = state;
   place.dataset.words = words;
+  place.querySelector("[data-detail]").textContent = detail;
+  if (place.dataset.state === state) return;
+  place.dataset.state = state;
   const mark = MARKS[state];
-  place.replaceChildren();
-  if (mark) place.append(iconOf(mark));
-  place.append(words);
+  place.querySelector("[data-word]").replaceChildren(...(mark ? [iconOf(mark)] : []), WORDS[state]);
 }
 
 function iconOf(name) {
@@ -125,6 +125,18 @@ function iconOf(name) {
 
 export function awaySince(milliseconds) {
   return ` since ${new Date(milliseconds).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`;
+}
+
+// A part of a page, or in words why there is none. A sign-in page never comes in its place.
+const WHY_NOT = { 401: "You are signed out: sign in again.", 403: "This is for operators and admins only.", 404: "It is not there any more." };
+export const whyNot = (status) => WHY_NOT[status] ?? "The server does not answer. Try again.";
+export async function ask(url, options = {}) {
+  try {
+    const answer = await fetch(url, { ...options, headers: { "X-Requested-With": "fetch" } });
+    return answer.ok ? { html: await answer.text() } : { why: whyNot(answer.status) };
+  } catch {
+    return { why: whyNot(0) };
+  }
 }
 
 export function elementsOf(html) {
@@ -205,16 +217,17 @@ export function stopClocks() {
   ticking = null;
 }
 
-// Lists of runs: a row takes the place of the one with its id, or goes to the list that it belongs to.
+// Lists of runs: a row takes the place of the one with its id, or goes to the list that it belongs to. A list of
+// "all" keeps the rows it was served with: it is one page of many.
 function takeRows(root, html) {
   for (const row of elementsOf(html)) {
     const old = document.getElementById(row.id);
     const list = [...root.querySelectorAll("[data-rows]")].find((one) => ["all", row.dataset.list].includes(one.dataset.rows));
     if (old && old.parentElement === list) replaceKeeping(old, row);
-    else if (list && (old || row.dataset.list === "active" || list.dataset.rows === "all")) {
+    else if (list?.dataset.rows === row.dataset.list) {
+      const focused = old?.contains(document.activeElement);
       old?.remove();
-      if (row.dataset.list === "ended") list.prepend(row); else list.append(row);
-      tickOne(row);
+      if (insertRow(list, row) && focused) row.focus({ preventScroll: true });
     }
   }
   for (const empty of root.querySelectorAll("[data-empty-for]")) {
@@ -222,10 +235,22 @@ function takeRows(root, html) {
   }
 }
 
+// The newest finished run comes first, a running one last; what waits for a slot is shown while there is room.
+function insertRow(list, row) {
+  const full = list.children.length >= Number(list.dataset.most);
+  if (full && row.dataset.status === "queued") return false;
+  if (full) list.lastElementChild.remove();
+  if (row.dataset.list === "ended") list.prepend(row); else list.append(row);
+  tickOne(row);
+  return true;
+}
+
+const idsOf = (root) => [...root.querySelectorAll("[data-rows] > [id]")].map((row) => row.id.slice("run-".length));
+
 for (const root of document.querySelectorAll("[data-live-rows]")) {
   startClocks();
   new LiveSocket({
-    url: () => root.dataset.liveRows,
+    url: () => `${root.dataset.liveRows}?rows=${idsOf(root).join(",")}`,
     take: (message) => {
       if (message.rows) takeRows(root, message.rows);
       for (const part of elementsOf(message.parts ?? "")) {

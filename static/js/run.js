@@ -1,7 +1,7 @@
 // The page of one run: takes what is new, follows the end, moves between steps, loads what lies further off.
 
 import { onKey } from "./keys.js";
-import { LiveSocket, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks } from "./live.js";
+import { LiveSocket, ask, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks, whyNot } from "./live.js";
 
 const MOST_STEPS = 180; // more than this many items in the page and the far end is let go
 const NEAR_END = 120;
@@ -133,7 +133,8 @@ let mapAt = 0;
 async function reloadMap() {
   if (Date.now() - mapAt < 10000) return;
   mapAt = Date.now();
-  map.innerHTML = await (await fetch(`${base}/map`)).text();
+  const { html } = await ask(`${base}/map`);
+  if (html !== undefined) map.innerHTML = html;
   dense();
 }
 
@@ -209,7 +210,8 @@ async function goToStart() {
 // Another window of the log in the place of the one shown.
 async function show(where) {
   const query = where === "end" ? `before=${lastSeq + 1}` : "after=0";
-  const html = await (await fetch(`${base}/steps?${query}`)).text();
+  const { html } = await ask(`${base}/steps?${query}`);
+  if (html === undefined) return;
   steps.replaceChildren(...elementsOf(html));
   window.htmx?.process?.(steps);
   watchEdges();
@@ -243,9 +245,10 @@ async function loadMore(edge) {
   if (edge.dataset.loading) return;
   edge.dataset.loading = "yes";
   edges.unobserve(edge);
-  const answer = await fetch(edge.querySelector("a").dataset.url);
-  if (!answer.ok || !edge.isConnected) { delete edge.dataset.loading; return; }
-  const fresh = elementsOf(await answer.text()).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
+  const { html } = await ask(edge.querySelector("a").dataset.url);
+  delete edge.dataset.loading;
+  if (html === undefined || !edge.isConnected) return; // the link is still there
+  const fresh = elementsOf(html).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
   const above = edge.dataset.more === "before";
   const height = document.documentElement.scrollHeight;
   const top = window.scrollY;
@@ -281,10 +284,15 @@ async function load(place) {
   const url = place.dataset.lazy;
   if (!url || place.dataset.loaded) return;
   place.dataset.loaded = url;
-  const answer = await fetch(url);
-  if (answer.ok) place.innerHTML = await answer.text();
-  else { delete place.dataset.loaded; place.textContent = "This could not be loaded. Fold and open it again."; }
+  const { html, why } = await ask(url);
+  if (html !== undefined) place.innerHTML = html;
+  else { delete place.dataset.loaded; place.textContent = why; }
 }
+// What is fetched on a click stays as it was when the server refuses; the link says why.
+document.addEventListener("htmx:response:error", (event) => {
+  const link = event.target.closest?.("a.more");
+  if (link) link.textContent = whyNot(event.detail.ctx?.response?.status);
+});
 function loadOpen(root) {
   for (const fold of root.querySelectorAll("details.lazy[open]")) for (const place of fold.querySelectorAll(":scope > [data-lazy]")) load(place);
 }
@@ -307,15 +315,10 @@ dialog?.querySelector("[data-confirm]").addEventListener("click", async () => {
   const started = Date.now();
   const label = form.querySelector("[data-label]");
   const error = dialog.querySelector("[data-error]");
-  let answer = null;
-  try {
-    answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { "X-Requested-With": "fetch" } });
-  } catch { /* said below */ }
-  if (!answer?.ok) {
-    error.textContent = answer ? "You may not cancel this run: it needs the role operator." : "The server does not answer. Try again.";
-    error.hidden = false;
-    return;
-  }
+  const { why } = await ask(form.action, { method: "POST", body: new FormData(form) });
+  error.hidden = !why;
+  error.textContent = why ?? "";
+  if (why) return;
   dialog.close();
   form.dataset.sent = "yes";
   const button = form.querySelector("button");

@@ -51,6 +51,27 @@ def test_the_home_page_hears_of_new_running_and_ended_runs(lab: LabServer) -> No
         assert 'data-list="ended"' in rows_until(socket, "resolved")
 
 
+def test_a_page_that_comes_later_hears_what_changed_since_it_was_made(lab: LabServer) -> None:
+    run = builders.run()
+    with watching(lab, f"/ws/experiments/{run.experiment_id}/") as first:
+        rows_until(first, "queued")
+        builders.start(run)
+        rows_until(first, "running")
+        # This page was made while the run was queued, and the others have been told already.
+        with watching(lab, f"/ws/experiments/{run.experiment_id}/?rows={run.pk},x,-1") as second:
+            assert f'id="run-{run.pk}"' in rows_until(second, "running")
+
+
+def test_the_home_page_hears_of_runs_that_ended_while_it_was_away(lab: LabServer) -> None:
+    run, other = builders.run(), builders.run()
+    for one in (run, other):
+        builders.start(one)
+        builders.append(one, *builders.final_step(1), *builders.ending(outcome="resolved", steps=1))
+    with watching(lab, f"/ws/home/?rows={run.pk}") as socket:
+        rows = rows_until(socket, "resolved")
+    assert rows.index(f'id="run-{run.pk}"') < rows.index(f'id="run-{other.pk}"')
+
+
 def test_an_experiment_hears_of_its_own_runs_only(lab: LabServer) -> None:
     run, stranger = builders.run(), builders.run()
     with watching(lab, f"/ws/experiments/{run.experiment_id}/") as socket:

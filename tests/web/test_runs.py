@@ -55,6 +55,14 @@ def test_nobody_sees_a_run_without_signing_in(client: Client) -> None:
         assert response.headers["Location"].startswith("/sign-in/")
 
 
+def test_a_script_that_is_signed_out_is_told_so_and_gets_no_sign_in_page(client: Client) -> None:
+    run = builders.run()
+    for headers in ({"HX-Request": "true"}, {"X-Requested-With": "fetch"}):
+        response = client.get(f"/runs/{run.pk}/steps", headers=headers)
+        assert response.status_code == 401
+        assert response.content == b"Sign in again."
+
+
 def test_an_unknown_run_event_or_part_is_not_found(viewer: Client) -> None:
     run = builders.run()
     builders.believable(run)
