@@ -69,8 +69,10 @@ def task(make_task: MakeTask) -> TaskSpec:
     return make_task(FILES)
 
 
-@pytest.fixture
-def tracker(sandbox: Sandbox, task: TaskSpec) -> WorkspaceTracker:
+@pytest.fixture(params=["listed on the host", "listed inside"])
+def tracker(request: pytest.FixtureRequest, sandbox: Sandbox, task: TaskSpec) -> WorkspaceTracker:
+    if request.param == "listed inside":
+        sandbox.host_workspace = None
     prepare_workspace(sandbox, task)
     tracker = WorkspaceTracker(sandbox, task)
     tracker.baseline()
@@ -180,6 +182,16 @@ class TestTracking:
         run(sandbox, "chmod 755 package")
         assert tracker.changes().changes == []
 
+    def test_a_link_to_a_folder_is_listed_and_never_followed(
+        self, tracker: WorkspaceTracker, sandbox: Sandbox
+    ) -> None:
+        run(sandbox, "ln -s /etc elsewhere; mv package p; ln -s p package")
+        found = {change.path: change.change for change in tracker.changes().changes}
+        assert found["elsewhere"] == "added"
+        assert not any(path.startswith("elsewhere/") for path in found)
+        assert found["package"] == "modified" or found["package"] == "added"
+        assert found["package/core.py"] == "deleted"
+
     def test_a_change_too_large_to_keep_is_listed_and_said(
         self, tracker: WorkspaceTracker, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -208,6 +220,7 @@ class TestTracking:
         )
         sandbox = provider.start(spec)
         try:
+            sandbox.host_workspace = None
             prepare_workspace(sandbox, task)
             tracker = WorkspaceTracker(sandbox, task)
             tracker.baseline()

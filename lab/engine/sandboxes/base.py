@@ -117,6 +117,11 @@ class Sandbox(Protocol):
     """A running sandbox. Safe to use from one thread; `stop` may be called from any, any number of times."""
 
     facts: SandboxFacts
+    host_workspace: Path | None
+    """Where the workspace lies on this machine, for looking at names, sizes and times; None: out of reach.
+
+    The agent owns what is in it: never follow a link below it, and read and write through the sandbox only.
+    """
 
     def exec(
         self,

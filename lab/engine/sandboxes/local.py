@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
@@ -70,6 +71,7 @@ class LocalSandbox:
 
     def __init__(self, facts: SandboxFacts, parts: Parts) -> None:
         self.facts = facts
+        self.host_workspace: Path | None = parts.folders.workspace
         self._parts = parts
         self._shell = parts.shell
         self._group = parts.group
