@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
@@ -66,12 +67,30 @@ def check_sandbox(**_: Any) -> list[CheckMessage]:
                 id="lab.E005",
             )
         )
-    if settings.LAB_SANDBOX_UID == 0:
+    if settings.LAB_SANDBOX_UID <= 0:
         found.append(
             Error(
-                "LAB_SANDBOX_UID: 0 is root, and no command of an agent may run as root",
+                f"LAB_SANDBOX_UID: {settings.LAB_SANDBOX_UID} is root or nobody's, and no command of an "
+                "agent may run as root",
                 hint="name an unprivileged uid such as 65534",
                 id="lab.E006",
             )
         )
     return found
+
+
+@register()
+def check_broker(**_: Any) -> list[CheckMessage]:
+    """A Redis server needs a client, which the built-in queue does not."""
+    for name in ("LAB_BROKER_URL", "LAB_REDIS_URL"):
+        scheme = str(getattr(settings, name)).partition("://")[0]
+        if scheme in ("redis", "rediss") and find_spec("redis") is None:
+            return [
+                Error(
+                    f"{name}: Redis cannot be used without its client, the package redis",
+                    hint="install it beside the lab (.venv/bin/pip install redis), or unset the variable: "
+                    "the built-in queue needs nothing",
+                    id="lab.E007",
+                )
+            ]
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from environs import Env
+from environs import Env, EnvError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (BASE_DIR / "manage.py").exists()
@@ -18,10 +18,16 @@ if IN_CHECKOUT:
 def secret(name: str, default: str = "") -> str:
     """A secret from the variable `name`, or from the file that `name`_FILE points to.
 
-    An unreadable file stops the start: going on without the secret would look like a wrong key later.
+    Raises:
+        EnvError: the file cannot be read; going on without the secret would look like a wrong key later.
     """
     path = env.str(f"{name}_FILE", "")
-    return Path(path).read_text().strip() if path else env.str(name, default)
+    if not path:
+        return env.str(name, default)
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EnvError(f"{name}_FILE: {path} cannot be read ({error}); name a readable text file.") from None
 
 
 def _default_data_folder() -> Path:
@@ -78,7 +84,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "django_htmx",
-    "template_partials",
     "lab.apps.LabConfig",
 ]
 
@@ -132,23 +137,20 @@ STATICFILES_DIRS = [_ASSETS / "static"]
 # Serve from the source folders: nothing to collect before the first page.
 WHITENOISE_USE_FINDERS = True
 
-if env.str("DATABASE_URL", ""):
-    DATABASES = {"default": env.dj_db_url("DATABASE_URL")}
-else:
-    DATABASES = {
-        "default": {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": LAB_DATA_DIR / "lab.sqlite3",
-            "OPTIONS": {
-                # Four writers reached 2,200 events/s with these and never saw "database is locked";
-                # with Django's defaults eight writers failed in 1,103 of 1,600 rows.
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 20,
-                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-            },
-            # Tests run several real processes against one database, which needs a file.
-            "TEST": {"NAME": LAB_DATA_DIR / "test.sqlite3"},
-        }
+_BUILT_IN_DATABASE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": LAB_DATA_DIR / "lab.sqlite3",
+    # Tests run several real processes against one database, which needs a file.
+    "TEST": {"NAME": LAB_DATA_DIR / "test.sqlite3"},
+}
+DATABASES = {"default": env.dj_db_url("DATABASE_URL") if env.str("DATABASE_URL", "") else _BUILT_IN_DATABASE}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # Four writers reached 2,200 events/s with these and never saw "database is locked"; with the defaults of
+    # Django eight writers failed in 1,103 of 1,600 rows.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
 
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}

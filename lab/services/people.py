@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import secrets
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
@@ -22,13 +24,28 @@ class SignInLinkError(LabError):
     """The link does not sign anybody in; the text says why and how to get another."""
 
 
+def lab_address() -> str:
+    """Scheme, host and port under which a person at this machine reaches the lab."""
+    host = settings.LAB_HOST
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        # A server that listens everywhere is reached by loopback.
+        host = "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.LAB_PORT}"
+
+
 @transaction.atomic
 def make_login_link(*, base_url: str, replace: bool = False) -> str:
-    """A link that signs the lab's first admin in, once, within 24 hours. Made when there is none.
+    """A link that signs the first admin in, once, within 24 hours. That person is made if there is none.
 
     `base_url` is scheme, host and port, such as `http://127.0.0.1:8000`. `replace` makes earlier unused links
     of that person worthless. Only the token's hash is stored.
+
+    Raises:
+        InvalidValueError: `base_url` is no such address.
     """
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidValueError("base_url", base_url, f"is no address; write one such as {lab_address()}")
     user = _first_admin()
     if replace:
         SignInLink.objects.filter(user=user, used_at=None).delete()

@@ -212,7 +212,7 @@ def _end_unread(run_id: int, now: dt.datetime, error: Exception) -> bool:
     """End a run whose log does not tell how."""
     with transaction.atomic():
         run = Run.objects.abandoned(now=now).select_for_update().filter(pk=run_id).first()
-        attempt = run and run.attempts.order_by("-n").first()
+        attempt = run.attempts.order_by("-n").first() if run is not None else None
         if run is None or attempt is None:
             return False
         if attempt.ended_at is None:

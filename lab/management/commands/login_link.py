@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from lab.engine.errors import InvalidValueError
 from lab.services import people
 
 
@@ -17,9 +17,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--base-url",
-            default=f"http://{settings.LAB_HOST}:{settings.LAB_PORT}",
+            default=people.lab_address(),
             help="where the lab is reached (default: LAB_HOST and LAB_PORT)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(people.make_login_link(base_url=options["base_url"]))
+        try:
+            self.stdout.write(people.make_login_link(base_url=options["base_url"]))
+        except InvalidValueError as error:
+            raise CommandError(str(error)) from error
