@@ -17,7 +17,6 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 from django.conf import settings  # noqa: E402
 
 RUNS_QUEUE = "runs"
-SHORT_QUEUE = "short"
 
 
 # A container's only user is often root. Messages are JSON, and agents' commands run as somebody else.
@@ -45,8 +44,7 @@ def _configure(app: Celery) -> None:
         broker_url=broker or "filesystem://localhost//",
         broker_transport_options={} if broker else _folder_transport(Path(settings.CELERY_BROKER_FOLDER)),
         broker_connection_retry_on_startup=True,
-        task_default_queue=SHORT_QUEUE,
-        task_routes={"lab.worker.claim_and_run": {"queue": RUNS_QUEUE}},
+        task_default_queue=RUNS_QUEUE,
         task_ignore_result=True,
         # Early: a run outlives any visibility timeout, and would start twice; the lease recovers it.
         task_acks_late=False,

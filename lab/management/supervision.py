@@ -74,9 +74,11 @@ class Supervisor:
         self._children = list(children)
         self._say = say
 
-    def start(self) -> None:
+    def start(self, *names: str) -> None:
+        """Start the children of these names, without a name all that were not started yet."""
         for child in self._children:
-            child.start()
+            if child.ended() is None and not child.is_running() and (not names or child.name in names):
+                child.start()
 
     def look(self) -> None:
         """Restart what has died."""

@@ -73,6 +73,17 @@ def test_a_setting_that_cannot_work_stops_the_start(
     assert "Traceback" not in refused.stderr
 
 
+def test_a_data_folder_that_another_lab_uses_is_named_with_the_way_out() -> None:
+    with WholeLab() as lab:
+        refused = up(lab.data_folder)
+        assert refused.returncode == 1
+        assert (
+            f"LAB_DATA_DIR: {lab.data_folder} is in use by another lab (process {lab.pid})" in refused.stderr
+        )
+        assert "choose another folder: LAB_DATA_DIR=" in refused.stderr
+        assert lab.get("/readyz") == 200
+
+
 def test_websockets_of_the_lab_are_not_compressed() -> None:
     with WholeLab() as lab:
         jar = CookieJar()

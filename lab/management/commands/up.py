@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,7 +30,6 @@ from lab.management.supervision import Child, Supervisor
 
 GRACE_SECONDS = 2.0
 WEB_SECONDS = 60.0
-SHORT_WORKERS = 2
 
 
 class Command(BaseCommand):
@@ -53,14 +56,19 @@ class Command(BaseCommand):
             setattr(settings, name, options[option])
             os.environ[name] = str(options[option])
         self._check()
-        self._prepare()
-        if self._stopped:
-            return
-        supervisor = Supervisor(_children(), say=self._say)
+        with _only_one(Path(settings.LAB_DATA_DIR)):
+            self._prepare()
+            if not self._stopped:
+                self._run(Supervisor(_children(), say=self._say))
+
+    def _run(self, supervisor: Supervisor) -> None:
         try:
-            supervisor.start()
+            # The web process first and alone: whoever starts the lab waits for the link, and nobody has
+            # launched a run before following it.
+            supervisor.start("web")
             self._fill()
             self._announce(supervisor)
+            supervisor.start()
             while not self._stopped:
                 supervisor.look()
                 time.sleep(0.1)
@@ -81,7 +89,13 @@ class Command(BaseCommand):
 
     def _check(self) -> None:
         """What would keep the lab from starting, said before anything is started."""
-        for message in (*checks.check_data_folder(), *checks.check_numbers(), *checks.check_sandbox()):
+        found = (
+            *checks.check_data_folder(),
+            *checks.check_numbers(),
+            *checks.check_sandbox(),
+            *checks.check_broker(),
+        )
+        for message in found:
             if message.is_serious():
                 raise CommandError(f"{message.msg}; {message.hint}")
         from lab.services import doctor
@@ -112,7 +126,9 @@ class Command(BaseCommand):
 
     def _announce(self, supervisor: Supervisor) -> None:
         """Print one link, as soon as the web process answers."""
-        base_url = f"http://{_reachable(settings.LAB_HOST)}:{settings.LAB_PORT}"
+        from lab.services import people
+
+        base_url = people.lab_address()
         until = time.monotonic() + WEB_SECONDS
         while not self._stopped and not _answers(f"{base_url}/healthz"):
             supervisor.look()
@@ -121,8 +137,6 @@ class Command(BaseCommand):
                 return
             time.sleep(0.05)
         if not self._stopped:
-            from lab.services import people
-
             link = people.make_login_link(base_url=base_url, replace=True)
             self._say(f"The lab is up. This link signs you in, once:\n\n  {link}\n\nCtrl-C stops everything.")
             connections.close_all()
@@ -149,7 +163,6 @@ def _children() -> list[Child]:
     return [
         Child("web", web, environment),
         Child("worker runs", _worker("runs", settings.LAB_RUN_SLOTS), environment),
-        Child("worker short", _worker("short", SHORT_WORKERS), environment),
         Child("tick", [*manage, "tick"], environment),
     ]
 
@@ -163,11 +176,28 @@ def _worker(queue: str, size: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _reachable(host: str) -> str:
-    """An address one can open: a server that listens everywhere is reached by loopback."""
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Hold the data folder: a second lab would remove the first one's sandboxes when it stops.
+
+    The kernel drops the lock when this process dies, however that happens.
+
+    Raises:
+        CommandError: another lab holds it.
+    """
+    with (folder / "up.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise CommandError(
+                f"LAB_DATA_DIR: {folder} is in use by another lab (process {file.read() or 'unknown'}); "
+                "stop that one, or choose another folder: LAB_DATA_DIR=/path/to/folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def _answers(url: str) -> bool:
