@@ -66,7 +66,7 @@ def test_what_is_no_address_is_refused_with_an_example(alice: User, url: str) ->
 def test_a_key_inside_the_address_is_refused_and_not_repeated(alice: User) -> None:
     text = refused(alice, base_url="http://me:hunter2hunter2@host/v1", model_id="m")["base_url"]
     assert "hunter2" not in text
-    assert "put the key into a variable" in text
+    assert "name the variable that holds the key" in text
 
 
 def test_every_wrong_field_is_named_at_once(alice: User) -> None:

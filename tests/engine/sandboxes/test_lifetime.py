@@ -208,5 +208,6 @@ def test_a_hundred_commands_leak_no_descriptor(sandbox: LocalSandbox) -> None:
     for _ in range(50):
         sandbox.exec(["true"], timeout=30, stdin=b"x")
         sandbox.exec(["sleep", "9"], timeout=0.01)
-    assert opened() == before
+    # Fewer is fine: what earlier tests left behind may be collected meanwhile.
+    assert opened() <= before
     assert len(list(sandbox._parts.folders.control.iterdir())) < 15
