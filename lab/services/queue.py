@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ MAX_ATTEMPTS = 3
 # Of several workers that look at once, the losers look again: each has lost to somebody who got a run.
 _CLAIM_TRIES = 10
 
+_RUN_LABEL = re.compile(r"run-\d+-attempt-\d+")
 _log = logging.getLogger(__name__)
 
 
@@ -152,6 +154,11 @@ def live_labels() -> frozenset[str]:
 def sandbox_label(run_id: int, attempt: int) -> str:
     """The name by which the sandbox of an attempt is found again."""
     return f"run-{run_id}-attempt-{attempt}"
+
+
+def is_run_label(label: str) -> bool:
+    """Whether a sandbox of this name belongs to an attempt of a run."""
+    return _RUN_LABEL.fullmatch(label) is not None
 
 
 def startable_runs() -> int:

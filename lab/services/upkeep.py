@@ -65,15 +65,22 @@ class Upkeep:
 
 
 def reap_sandboxes(*, all_of_them: bool = False) -> list[str]:
-    """Kill and remove sandboxes that no live lease covers; returns their labels.
+    """Kill and remove the sandboxes that nobody needs any more; returns their labels.
 
-    `all_of_them` is for a lab that has stopped: nobody can be at work in one.
+    A run's is needed while a lease covers its attempt; `all_of_them` is for a lab that has stopped, where
+    none does. That of a check or of the engine's command line is needed while the process lives that
+    started it.
     """
-    alive = frozenset() if all_of_them else queue.live_labels()
     scratch = Path(settings.LAB_DATA_DIR) / "sandboxes"
     if not scratch.is_dir():
         return []
+
+    def is_orphan(label: str, starter_lives: bool) -> bool:
+        if not queue.is_run_label(label):
+            return not starter_lives
+        return all_of_them or label not in queue.live_labels()
+
     removed: list[str] = []
     for kind in (isolation.ISOLATED, isolation.PLAIN):
-        removed += isolation.provider(kind).reap(scratch, alive)
+        removed += isolation.provider(kind).reap(scratch, is_orphan)
     return removed

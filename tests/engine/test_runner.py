@@ -38,7 +38,7 @@ from lab.engine.harnesses.conversation import rebuild_inputs
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.llm.base import ModelConfig, Price
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
-from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.loader import load_task, practice_folder
@@ -90,8 +90,8 @@ class WatchedProvider:
         self.started.append(self.inner.start(spec))
         return self.started[-1]
 
-    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
-        return self.inner.reap(scratch_root, alive)
+    def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
+        return self.inner.reap(scratch_root, is_orphan)
 
 
 @pytest.fixture(scope="session")

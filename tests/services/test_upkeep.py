@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
+from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.sandboxes.folders import create_folders
 from lab.models import Attempt, Draft, Run
 from lab.services import heartbeats, queue, upkeep
 from lab.services.processes import is_dead
@@ -36,6 +40,53 @@ def test_it_leaves_a_living_workers_run_alone(alice: User) -> None:
     upkeep.Upkeep(is_dead=is_dead).tick()
     run.refresh_from_db()
     assert run.status == Run.Status.PREPARING
+
+
+def test_only_sandboxes_that_nobody_needs_are_removed(alice: User, settings: Settings) -> None:
+    scratch = Path(settings.LAB_DATA_DIR) / "sandboxes"
+    launched(alice)
+    held = queue.claim_next(worker="w")
+    assert held is not None
+
+    def start(label: str) -> Path:
+        return create_folders(
+            SandboxSpec(label=label, scratch=scratch), "process", owner=None, passable=False
+        ).top
+
+    running, check = start(queue.sandbox_label(held.run.pk, 1)), start("check-1-gold")
+    start("run-77-attempt-1")
+    program = (
+        "import sys; from pathlib import Path; from lab.engine.sandboxes.base import SandboxSpec\n"
+        "from lab.engine.sandboxes.folders import create_folders\n"
+        "spec = SandboxSpec(label='cli-1-adds', scratch=Path(sys.argv[1]))\n"
+        "create_folders(spec, 'process', owner=None, passable=False)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(scratch)], check=True, timeout=60)
+    assert upkeep.reap_sandboxes() == ["cli-1-adds", "run-77-attempt-1"]
+    assert sorted(scratch.iterdir()) == sorted([running, check])
+    assert upkeep.reap_sandboxes(all_of_them=True) == [queue.sandbox_label(held.run.pk, 1)]
+
+
+def test_a_sandbox_that_is_started_while_others_are_looked_at_stays(
+    alice: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = Path(settings.LAB_DATA_DIR) / "sandboxes"
+    spec = SandboxSpec(label="run-77-attempt-1", scratch=scratch)
+    create_folders(spec, "process", owner=None, passable=False)
+    launched(alice)
+    live_labels = queue.live_labels
+
+    def and_a_worker_starts() -> frozenset[str]:
+        labels = live_labels()
+        if not Attempt.objects.exists():
+            held = queue.claim_next(worker="w")
+            assert held is not None
+            spec = SandboxSpec(label=queue.sandbox_label(held.run.pk, 1), scratch=scratch)
+            create_folders(spec, "process", owner=None, passable=False)
+        return labels
+
+    monkeypatch.setattr(queue, "live_labels", and_a_worker_starts)
+    assert upkeep.reap_sandboxes() == ["run-77-attempt-1"]
 
 
 def test_it_rings_for_runs_that_nobody_takes_and_less_and_less_often(

@@ -7,7 +7,7 @@ command that failed is an `ExecResult`; a sandbox that broke is a `SandboxLostEr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -166,6 +166,10 @@ class Sandbox(Protocol):
         """Kill everything, remove everything, return what was used. Repeating it does nothing more."""
 
 
+# Asked of each sandbox that was found: its label, and whether the process that started it still lives.
+IsOrphan = Callable[[str, bool], bool]
+
+
 class SandboxProvider(Protocol):
     """Starts sandboxes of one kind."""
 
@@ -181,5 +185,5 @@ class SandboxProvider(Protocol):
             SandboxLostError: it could not be started; the text says why and what to do.
         """
 
-    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
-        """Remove sandboxes under `scratch_root` whose label is not in `alive`; return the labels removed."""
+    def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
+        """Remove the sandboxes under `scratch_root` that `is_orphan`; return their labels, sorted."""

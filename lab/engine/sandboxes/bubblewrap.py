@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import cgroup
-from lab.engine.sandboxes.base import SandboxFacts, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, SandboxFacts, SandboxSpec
 from lab.engine.sandboxes.folders import (
     SandboxFolders,
     create_folders,
@@ -109,8 +109,8 @@ class BubblewrapProvider:
             raise lost("The bubblewrap sandbox could not be started", error, log) from error
         return LocalSandbox(self._facts(spec, folders, [*notes, *self._notes(ability)]), parts)
 
-    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
-        return reap(scratch_root, alive, self.kind)
+    def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
+        return reap(scratch_root, is_orphan, self.kind)
 
     def _launch(
         self,

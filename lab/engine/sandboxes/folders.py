@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, SandboxSpec
 from lab.engine.sandboxes.cgroup import remove_folders
 from lab.engine.sandboxes.processes import Table, descendants, entry, is_running, kill_selected, send
 
@@ -54,12 +54,14 @@ class SandboxFolders:
         self, spec: SandboxSpec, kind: str, *, pids: Sequence[int] = (), groups: Sequence[Path] = ()
     ) -> None:
         """Write down what must be found and removed when nobody is left who remembers this sandbox."""
+        starter = entry(os.getpid())
         numbered = [[pid, found.start] for pid in pids if (found := entry(pid)) is not None]
         content = {
             "label": spec.label,
             "kind": kind,
             "identifier": self.identifier,
             "boot": _boot_identifier(),
+            "starter": [starter.pid, starter.start] if starter is not None else None,
             "processes": numbered,
             "groups": [str(path) for path in groups],
         }
@@ -128,10 +130,12 @@ def remove_tree(path: Path) -> None:
         subprocess.run(["chmod", "-R", "u+rwx", "--", str(path)], capture_output=True, check=False)
 
 
-def reap(scratch_root: Path, alive: frozenset[str], kind: str) -> list[str]:
-    """Kill and remove the marked sandboxes of one kind under `scratch_root` whose label is not in `alive`.
+def reap(scratch_root: Path, is_orphan: IsOrphan, kind: str) -> list[str]:
+    """Kill and remove the marked sandboxes of one kind under `scratch_root` that `is_orphan`.
 
-    Finds them directly in `scratch_root` and one folder deeper. Returns the labels removed, sorted.
+    It is asked after a sandbox was found, so that one that is started meanwhile is never taken for an orphan
+    by an older answer. Finds them directly in `scratch_root` and one folder deeper. Returns the labels
+    removed, sorted.
     """
     removed = []
     for marker in _markers(scratch_root):
@@ -139,7 +143,7 @@ def reap(scratch_root: Path, alive: frozenset[str], kind: str) -> list[str]:
             content = json.loads(marker.read_text())
         except (OSError, ValueError):
             continue
-        if content.get("kind") != kind or content["label"] in alive:
+        if content.get("kind") != kind or not is_orphan(content["label"], _starter_lives(content)):
             continue
         _kill_marked(content)
         remove_folders(Path(folder) for folder in content["groups"])
@@ -149,6 +153,11 @@ def reap(scratch_root: Path, alive: frozenset[str], kind: str) -> list[str]:
                 marker.parent.parent.rmdir()
         removed.append(content["label"])
     return sorted(removed)
+
+
+def _starter_lives(content: dict[str, Any]) -> bool:
+    starter = content.get("starter")
+    return starter is not None and content["boot"] == _boot_identifier() and is_running(*starter)
 
 
 def _markers(scratch_root: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import cgroup, supervisor
-from lab.engine.sandboxes.base import SandboxFacts, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, SandboxFacts, SandboxSpec
 from lab.engine.sandboxes.folders import (
     SandboxFolders,
     create_folders,
@@ -71,8 +71,8 @@ class ProcessProvider:
         )
         return LocalSandbox(facts, parts)
 
-    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
-        return reap(scratch_root, alive, self.kind)
+    def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
+        return reap(scratch_root, is_orphan, self.kind)
 
     def _choose_owner(self, spec: SandboxSpec) -> tuple[int | None, list[str]]:
         """The unprivileged user, unless it could not reach the folders and interpreters the task needs."""

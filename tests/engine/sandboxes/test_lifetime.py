@@ -139,6 +139,10 @@ def test_a_sandbox_outlives_the_thread_that_started_it(start: Start) -> None:
     assert started[0].exec(["echo", "alive"], timeout=30).stdout.head == b"alive\n"
 
 
+def everything(label: str, starter_lives: bool) -> bool:
+    return True
+
+
 OWNER = """
     import sys, time
     from pathlib import Path
@@ -162,17 +166,17 @@ def test_nothing_is_left_when_its_owner_is_killed(provider: SandboxProvider, scr
     assert owner.stdout is not None
     identifier = owner.stdout.readline().strip()
     assert eventually(lambda: len(processes_naming(LONG)) >= 4)  # Two of them are bash with the script.
-    assert provider.reap(scratch, frozenset({"run-7"})) == []
+    assert provider.reap(scratch, lambda label, starter_lives: not starter_lives) == []
     owner.kill()
     owner.communicate()
     assert eventually(lambda: not processes_naming(LONG)), "commands outlived the lab"
     assert eventually(lambda: not processes_naming(identifier)), "the sandbox outlived the lab"
-    assert provider.reap(scratch, frozenset({"run-7"})) == []
+    assert provider.reap(scratch, lambda label, starter_lives: starter_lives) == []
     assert (folder / identifier).is_dir()
-    assert provider.reap(scratch, frozenset({"run-8"})) == ["run-7"]
+    assert provider.reap(scratch, lambda label, starter_lives: label == "run-7") == ["run-7"]
     assert list(scratch.iterdir()) == []
     assert list(Path("/sys/fs/cgroup").glob(f"**/lab/{identifier}")) == []
-    assert provider.reap(scratch, frozenset()) == []
+    assert provider.reap(scratch, everything) == []
 
 
 def test_the_reaper_kills_what_still_runs_and_leaves_other_kinds_alone(
@@ -184,8 +188,8 @@ def test_the_reaper_kills_what_still_runs_and_leaves_other_kinds_alone(
     sandbox.exec(["bash", "-c", f"(setsid sleep {LONG} >/dev/null 2>&1 &)"], timeout=30)
     others = [make() for kind, make in PROVIDERS.items() if kind != provider.kind]
     for other in others:
-        assert other.reap(scratch, frozenset()) == []
-    assert provider.reap(scratch, frozenset()) == ["run 9"]
+        assert other.reap(scratch, everything) == []
+    assert provider.reap(scratch, everything) == ["run 9"]
     assert processes_naming(LONG) == []
     with pytest.raises(SandboxLostError):
         sandbox.exec(["true"], timeout=10)

@@ -12,7 +12,7 @@ from lab.engine.errors import ExitReason, LeaseLostError, SandboxLostError
 from lab.engine.events import Event, Record, VerificationFinished
 from lab.engine.patches import capture_patch
 from lab.engine.redact import Redactor
-from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
@@ -111,8 +111,8 @@ class Watched:
         self.started.append(self.provider.start(spec))
         return self.started[-1]
 
-    def reap(self, scratch_root: Path, alive: frozenset[str]) -> list[str]:
-        return self.provider.reap(scratch_root, alive)
+    def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
+        return self.provider.reap(scratch_root, is_orphan)
 
 
 @pytest.fixture
