@@ -14,13 +14,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
+import lab
 from lab.engine.errors import InfrastructureError, InvalidValueError
+from lab.engine.sandboxes.base import SandboxLimits, SandboxSpec
+from lab.engine.tasks.spec import TaskSpec
 
 _TOP_DISTRIBUTION = "pytest"
 # Raised when what is put into the folder changes, so that a new one is made beside the old one.
@@ -59,6 +63,35 @@ def practice_environment(data_folder: Path) -> PracticeEnvironment:
                 f"cannot hold the practice environment ({error.strerror}); name a folder the lab may write",
             ) from error
     return PracticeEnvironment(final / "bin", [final, *_interpreter_folders(executable)])
+
+
+def sandbox_spec_for(
+    task: TaskSpec, *, data_folder: Path, label: str, limits: SandboxLimits | None = None
+) -> SandboxSpec:
+    """What the sandboxes of a task start from, the agent's, a verification's and a check's alike.
+
+    They are made under `<data_folder>/sandboxes`; whether they reach the network, the task says.
+
+    Raises:
+        InvalidValueError: an environment the lab does not prepare, or a data folder it cannot write.
+        InfrastructureError: pytest is not installed beside the lab.
+    """
+    wanted = task.environment
+    if wanted.name != "practice":
+        raise InvalidValueError(
+            "environment.name", wanted.name, 'is not prepared by the lab; write "practice"'
+        )
+    environment = practice_environment(data_folder)
+    return SandboxSpec(
+        label=label,
+        scratch=data_folder / "sandboxes",
+        environment={"LANG": "C.UTF-8", **wanted.variables},
+        read_only_paths=environment.read_only_paths,
+        # Installed beside its interpreter, the lab would show its practice tasks' tests and gold patches.
+        hidden_paths=[Path(lab.__file__).resolve().parent],
+        path_prefix=[str(environment.bin)],
+        limits=replace(limits or SandboxLimits(), network=wanted.network),
+    )
 
 
 def _distributions() -> list[metadata.Distribution]:

@@ -11,14 +11,14 @@ import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
 import lab
 from lab.engine import registry
-from lab.engine.environments import practice_environment
+from lab.engine.environments import sandbox_spec_for
 from lab.engine.errors import (
     AttemptStoppedError,
     ExitOrigin,
@@ -224,7 +224,12 @@ class _Attempt:
         self._start()
         self.on_phase("preparing")
         self._check_stop()
-        sandbox_spec = _sandbox_spec(self.spec)
+        sandbox_spec = sandbox_spec_for(
+            self.spec.task,
+            data_folder=self.spec.data_folder,
+            label=self.spec.label,
+            limits=self.spec.sandbox_limits,
+        )
         sandbox = self._start_sandbox(sandbox_spec)
         base_commit = prepare_workspace(sandbox, self.spec.task)
         tracker = WorkspaceTracker(sandbox, self.spec.task)
@@ -422,27 +427,3 @@ def _endpoint(spec: AttemptSpec) -> Iterator[ModelConfig]:
         return
     with ScriptedServer(spec.task.plans, seed=spec.seed, chunk_seconds=spec.chunk_seconds) as server:
         yield spec.model.model_copy(update={"base_url": server.base_url})
-
-
-def _sandbox_spec(spec: AttemptSpec) -> SandboxSpec:
-    """What agent and verification start from alike.
-
-    Raises:
-        InvalidValueError: an environment the lab does not prepare, or a data folder it cannot write.
-    """
-    wanted = spec.task.environment
-    if wanted.name != "practice":
-        raise InvalidValueError(
-            "environment.name", wanted.name, 'is not prepared by the lab; write "practice"'
-        )
-    environment = practice_environment(spec.data_folder)
-    return SandboxSpec(
-        label=spec.label,
-        scratch=spec.data_folder / "sandboxes",
-        environment={"LANG": "C.UTF-8", **wanted.variables},
-        read_only_paths=environment.read_only_paths,
-        # Installed beside its interpreter, the lab would show its practice tasks' tests and gold patches.
-        hidden_paths=[Path(lab.__file__).resolve().parent],
-        path_prefix=[str(environment.bin)],
-        limits=replace(spec.sandbox_limits, network=wanted.network),
-    )

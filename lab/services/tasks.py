@@ -8,9 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from lab.engine.environments import practice_environment
-from lab.engine.errors import InvalidValueError
-from lab.engine.sandboxes.base import SandboxLimits, SandboxProvider, SandboxSpec
+from lab.engine.environments import practice_environment, sandbox_spec_for
+from lab.engine.sandboxes.base import SandboxProvider
 from lab.engine.tasks.loader import load_task_set, practice_folder
 from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verification
 from lab.engine.verify.base import TaskCheckResult
@@ -98,28 +97,12 @@ def check_task(*, task: Task, provider: SandboxProvider) -> TaskCheckResult:
     from lab.engine.verify.run import check_task as check
 
     spec = task_spec(task)
-    result = check(spec, provider=provider, sandbox_spec=_place(spec, label=f"check-{task.pk}"))
+    place = sandbox_spec_for(spec, data_folder=Path(settings.LAB_DATA_DIR), label=f"check-{task.pk}")
+    result = check(spec, provider=provider, sandbox_spec=place)
     TaskCheck.objects.create(
         task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)
     )
     return result
-
-
-def _place(spec: TaskSpec, *, label: str) -> SandboxSpec:
-    if spec.environment.name != "practice":
-        raise InvalidValueError(
-            "environment.name", spec.environment.name, 'is not prepared by the lab; write "practice"'
-        )
-    data_folder = Path(settings.LAB_DATA_DIR)
-    environment = practice_environment(data_folder)
-    return SandboxSpec(
-        label=label,
-        scratch=data_folder / "sandboxes",
-        environment={"LANG": "C.UTF-8", **spec.environment.variables},
-        read_only_paths=environment.read_only_paths,
-        path_prefix=[str(environment.bin)],
-        limits=SandboxLimits(network=spec.environment.network),
-    )
 
 
 def _create_tasks(task_set: TaskSet, spec: TaskSetSpec) -> None:
