@@ -30,7 +30,8 @@ HOME = "/home/agent"
 INSTALL = "bubblewrap is not installed; run `apt-get install bubblewrap`"
 _SHARED_MEMORY_BYTES = 256 * 1024**2
 _SYSTEM_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# What programs need of /etc; nothing that may hold a password, a key or an address.
+# What programs need of /etc; nothing that may hold a password, a key or an address. No profile: a login shell
+# reads the one in HOME, and the machine's own would cost each command the start of `id` and a reset of PATH.
 _ETC = (
     "alternatives",
     "bash.bashrc",
@@ -52,8 +53,6 @@ _ETC = (
     "openssl",
     "os-release",
     "perl",
-    "profile",
-    "profile.d",
     "protocols",
     "python3*",
     "services",
