@@ -64,6 +64,8 @@ class Call(models.Model):
         db_table = "lab_call"
         ordering = ["seq"]
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="call_seq_unique")]
+        # The first page sums what was spent today.
+        indexes = [models.Index(fields=["started_at"], name="call_started")]
 
     def __str__(self) -> str:
         return f"call {self.seq} of run {self.run_id}"

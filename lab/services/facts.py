@@ -87,7 +87,7 @@ def _model_call_ended(facts: RunFacts, entry: Entry) -> None:
 def _tool_call_started(facts: RunFacts, entry: Entry) -> None:
     payload = entry.payload
     facts.pending = _pending(entry, "tool", summary=_summary(payload["arguments"])) | {
-        "tool": payload["tool"],
+        "tool": short_text(payload["tool"]),
         "timeout": payload.get("timeout"),
     }
 

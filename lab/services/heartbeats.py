@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -21,11 +22,6 @@ def beat(*, name: str) -> None:
     (folder / name).touch()
 
 
-def farewell(*, name: str) -> None:
-    """The process `name` ends on purpose."""
-    (_folder() / name).unlink(missing_ok=True)
-
-
 def ages(*, prefix: str) -> list[float]:
     """Seconds since each process whose name begins with `prefix` was last heard of, the newest first."""
     now = time.time()
@@ -41,8 +37,10 @@ def ages(*, prefix: str) -> list[float]:
 def remove_old(*, older_than: float = 3600.0) -> None:
     """Forget processes not heard of for so many seconds."""
     for file in _folder().glob("*"):
-        if time.time() - file.stat().st_mtime > older_than:
-            file.unlink(missing_ok=True)
+        # Another lab process may remove it at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - file.stat().st_mtime > older_than:
+                file.unlink()
 
 
 def _folder() -> Path:

@@ -104,5 +104,5 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "is_admin": role is Role.ADMIN,
         "theme": membership.theme if membership else "",
         "single_keys": membership.single_keys if membership else True,
-        "running_count": Run.objects.exclude(status__in=[Run.Status.QUEUED, Run.Status.ENDED]).count(),
+        "running_count": Run.objects.holding_slots().count(),
     }

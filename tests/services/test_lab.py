@@ -29,7 +29,7 @@ def test_a_worker_is_alive_while_it_reports(db: None, tmp_path: Path) -> None:
     os.utime(tmp_path / "heartbeats" / "runs@here-1", (long_ago, long_ago))
     assert not lab.workers_alive()
     assert lab.state().silent_for == "100 s"
-    heartbeats.farewell(name="runs@here-1")
+    heartbeats.remove_old(older_than=50)
     assert (lab.state().workers_alive, lab.state().silent_for) == (False, "")
 
 

@@ -242,6 +242,8 @@ class TestDerived:
         assert tool["since"] == Event.objects.order_by("-seq")[0].at.isoformat(timespec="milliseconds")
         assert pending(ev.tool_finished(1)) == {}
         assert pending(ev.verification_started())["kind"] == "verification"
+        endless = pending(ev.tool_started(2).model_copy(update={"tool": "t" * 10_000}))
+        assert endless["tool"] == "t" * 400
 
     def test_sums_say_how_much_is_unknown(self, claim: Claim) -> None:
         append(claim, ev.call_failed(1), ev.call_interrupted(1))
