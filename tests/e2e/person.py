@@ -26,8 +26,8 @@ class Person:
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         )
-        link = "from lab.services import people; print(json.dumps(people.make_login_link(base_url='')))"
-        self.read(lab.program(link))
+        link = "from lab.services import people; print(json.dumps(people.make_login_link(base_url=arguments[0])))"
+        self.read(lab.program(link, lab.url).removeprefix(lab.url))
 
     def read(self, path: str) -> str:
         with self._opener.open(self._lab.url + path, timeout=30) as response:
