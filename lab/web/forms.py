@@ -124,7 +124,7 @@ class LaunchForm(forms.Form):
                 name=str(version),
                 note=f"{len(version.config['tools'])} tools",
                 chosen=str(version.pk) in chosen,
-                limits_json=json.dumps(_shown_limits(version)),
+                limits_json=json.dumps(shown_limits(version.config)),
             )
             for version in self._versions
         ]
@@ -148,7 +148,7 @@ class LaunchForm(forms.Form):
 
     @property
     def limit_fields(self) -> list[LimitField]:
-        shown = _shown_limits(self._versions[0]) if self._versions else {}
+        shown = shown_limits(self._versions[0].config) if self._versions else {}
         return [
             LimitField(
                 limit=limit,
@@ -198,8 +198,9 @@ def _what_it_is(model: Model) -> str:
     return "scripted, no intelligence" if model.scripted else Truncator(model.endpoint.name).chars(28)
 
 
-def _shown_limits(version: HarnessVersion) -> dict[str, str]:
-    limits = version.config["limits"]
+def shown_limits(config: Mapping[str, Any]) -> dict[str, str]:
+    """The limits a harness sets, as numbers are written; one that it does not set is left out."""
+    limits = config["limits"]
     return {name: f"{float(limits[name]):,.10g}" for name in LIMIT_LABELS if limits.get(name) is not None}
 
 

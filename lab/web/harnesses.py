@@ -9,8 +9,9 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.limits import UNITS
 from lab.models import HarnessVersion
-from lab.web.forms import LIMIT_LABELS
+from lab.web.forms import LIMIT_LABELS, shown_limits
 
 
 @require_safe
@@ -24,12 +25,12 @@ def harness_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Prompt, tools, limits and settings of one version, as they are on the wire."""
     version = get_object_or_404(HarnessVersion.objects.select_related("harness"), pk=pk)
     config = HarnessConfig.model_validate(version.config)
-    limits = config.limits.model_dump()
+    limits = shown_limits(version.config)
     context = {
         "place": "harnesses",
         "version": version,
         "config": config,
-        "limits": [(label, limits[name]) for name, label in LIMIT_LABELS.items()],
+        "limits": [(label, limits.get(name), UNITS[name]) for name, label in LIMIT_LABELS.items()],
         "tools": [(tool, json.dumps(tool.parameters, indent=2, ensure_ascii=False)) for tool in config.tools],
         "suggested": json.dumps(config.suggested_sampling, indent=2) if config.suggested_sampling else "",
     }

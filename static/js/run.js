@@ -105,7 +105,7 @@ function count() {
   const place = document.getElementById("step-count");
   const all = items().filter((item) => item.matches(".step"));
   const last = all[all.length - 1];
-  if (last && place && atLogEnd()) place.textContent = last.dataset.step;
+  if (last && place && atLogEnd()) place.textContent = `${last.dataset.step} step${last.dataset.step === "1" ? "" : "s"}`;
   announce(last);
 }
 

@@ -14,6 +14,8 @@ def test_a_harness_shows_what_the_model_is_shown(viewer: Client, filled: None) -
         assert f">{tool}<" in html
     assert version.digest[:16] in html
     assert "no limit" in html
+    assert "<dt>Context</dt><dd>131,072 tokens</dd>" in html
+    assert "20,000 characters" in html
 
 
 def test_without_a_harness_the_page_says_what_brings_one(viewer: Client) -> None:
