@@ -26,7 +26,10 @@ class Person:
         self._opener = urllib.request.build_opener(
             urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         )
-        link = "from lab.services import people; print(json.dumps(people.make_login_link(base_url=arguments[0])))"
+        link = (
+            "from lab.services.people import make_login_link\n"
+            "print(json.dumps(make_login_link(base_url=arguments[0])))"
+        )
         self.read(lab.program(link, lab.url).removeprefix(lab.url))
 
     def read(self, path: str) -> str:
