@@ -338,7 +338,11 @@ def ending(*, outcome: str = "unresolved", steps: int = 9) -> list[Event]:
         ),
         VerificationStarted(rule="swe-bench", fail_to_pass=3, pass_to_pass=42),
         VerificationFinished(
-            rule="swe-bench", outcome=outcome, tests=graded(outcome), log=FAILED_LOG + "\n1 failed", seconds=1.9
+            rule="swe-bench",
+            outcome=outcome,
+            tests=graded(outcome),
+            log=FAILED_LOG + "\n1 failed",
+            seconds=1.9,
         ),
         AttemptEnded(exit_reason="agent", steps=steps, wall_seconds=171.0, agent_seconds=160.0),
         RunEnded(exit_reason="agent", verdict=outcome),
