@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
 
 from lab.live import messages
 from lab.live.hub import Message, Topic, Viewer
@@ -23,6 +25,7 @@ from lab.services import access
 from lab.services.trajectories import Batch, LogReader
 
 ALIVE_SECONDS = 2.0
+MEMBER_SECONDS = 10.0
 _REPLAYED_AT_ONCE = 100
 _NUMBERS = 200
 
@@ -60,6 +63,13 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
     def _may_watch(self) -> bool:
         return access.role_of(self._scope["user"]) is not None and self._find()
 
+    @database_sync_to_async
+    def _may_still_watch(self) -> bool:
+        """Whether the session is still there and its person still belongs to the lab."""
+        session, user = self._scope["session"], self._scope["user"]
+        fresh = User.objects.filter(pk=user.pk).first() or AnonymousUser()
+        return session.exists(session.session_key) and access.role_of(fresh) is not None
+
     @abstractmethod
     def _find(self) -> bool:
         """Set the topic; False when there is no such thing."""
@@ -67,7 +77,13 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
     async def _send_everything(self) -> None:
         try:
             await self._begin()
+            checked_at = time.monotonic()
             while True:
+                if time.monotonic() - checked_at > MEMBER_SECONDS:
+                    if not await self._may_still_watch():
+                        await self.close()
+                        return
+                    checked_at = time.monotonic()
                 try:
                     async with asyncio.timeout(ALIVE_SECONDS):
                         message = await self.viewer.next()

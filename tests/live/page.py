@@ -76,11 +76,13 @@ class Page:
                 continue
         return self
 
-    def read_to_end_of_socket(self) -> None:
+    def read_to_end_of_socket(self, *, seconds: float = 40) -> None:
         assert self._socket is not None
+        deadline = time.monotonic() + seconds
         try:
-            while True:
+            while time.monotonic() < deadline:
                 self.take(json.loads(self._socket.recv(timeout=30)))
+            raise AssertionError(f"the socket was still open after {seconds} s")
         except ConnectionClosed:
             self._socket = None
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.utils import timezone
 from websockets.exceptions import InvalidStatus
 
-from lab.models import Draft, Role, Run
+from lab.models import Draft, Membership, Role, Run
 from lab.services import runs as run_services
 from tests import builders
 from tests.live.lab_server import LabServer, running_lab, session_cookie
@@ -193,6 +194,19 @@ def test_only_people_of_the_lab_on_its_own_pages_may_watch(lab: LabServer, cooki
     absent = Page(lab, 999_999, cookie)
     with pytest.raises(InvalidStatus):
         absent.connect()
+
+
+def test_whoever_signs_out_or_leaves_the_lab_stops_watching(lab: LabServer) -> None:
+    run = builders.run()
+    leaver, quitter = (session_cookie(builders.person(Role.VIEWER)) for _ in range(2))
+    pages = [page_of(lab, run, cookie) for cookie in (leaver, quitter)]
+    for page in pages:
+        page.read_until(lambda page: "queued" in page.parts.get("badge", ""))
+    sessions = [Session.objects.get(pk=cookie.partition("=")[2]) for cookie in (leaver, quitter)]
+    sessions[0].delete()
+    Membership.objects.filter(user_id=sessions[1].get_decoded()["_auth_user_id"]).delete()
+    for page in pages:
+        page.read_to_end_of_socket()
 
 
 def test_a_cancel_is_shown_while_the_worker_has_not_seen_it(lab: LabServer, cookie: str) -> None:
