@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -18,7 +19,6 @@ from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.limits import Limits
-from lab.engine.llm.transport import tls_context
 from lab.engine.pricing import load_prices
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.stop import StopSignal
@@ -124,8 +124,11 @@ def warm_up() -> None:
         registry.executor(name)
     tasks.prepare_practice_environment()
     load_prices()
-    tls_context()
     connections.close_all()
+    # What is loaded by now stays: the pool children share it, and collections look at a run's own objects
+    # only, so that what a step leaves behind in cycles is found soon.
+    gc.collect()
+    gc.freeze()
 
 
 def attempt_spec(claim: Claim) -> AttemptSpec:

@@ -225,8 +225,10 @@ class AbortableTransport(httpx2.HTTPTransport):
     """HTTP/1.1 over `AbortableBackend`, through the environment's proxy except for loopback addresses."""
 
     def __init__(self, base_url: str, backend: AbortableBackend) -> None:
-        context = tls_context()
         proxy = proxy_for(base_url)
+        # The certificates are 3 MB of memory; plain HTTP needs none of them.
+        encrypted = "https" in {urlsplit(base_url).scheme, urlsplit(proxy or "").scheme}
+        context = tls_context() if encrypted else None
         # The parent class has no argument for the network layer; its pool has.
         if proxy is None:
             self._pool = httpcore2.ConnectionPool(
