@@ -140,6 +140,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
     """
     run = (
         Run.objects.for_rows()
+        .defer(None)
         .select_related("task__task_set", "task__hidden", "experiment__task_set")
         .get(pk=claim.run.pk)
     )
