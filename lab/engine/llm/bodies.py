@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from typing import Any, NamedTuple
 
 from lab.engine.llm.base import JSONObject, canonical_json, clean_json, without_surrogates
@@ -45,49 +46,83 @@ def as_sent(value: Any) -> bytes:
     return _as_sent(value, strict=False)
 
 
+class _Conversation:
+    """The messages of one conversation as JSON, which only grows while its messages stay the same objects."""
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._content = bytearray()
+        self._canonical = bytearray()
+        self._opening = b""
+        self._digest = hashlib.sha256()
+
+    def is_continued_by(self, messages: list[Any]) -> bool:
+        """Whether `messages` begin with all that were taken, the very same objects."""
+        known = self._messages
+        return len(known) <= len(messages) and all(map(operator.is_, known, messages))
+
+    def take(self, messages: list[Any]) -> bytes:
+        """The messages as sent; only those that were not taken before are encoded."""
+        for message in messages[len(self._messages) :]:
+            encoded = _encode(message)
+            separator = b"," if self._messages else b""
+            self._content += separator + encoded.content
+            self._canonical += separator + encoded.canonical
+            self._digest.update(separator + encoded.canonical)
+            self._messages.append(message)
+        return b"[" + self._content + b"]"
+
+    def digest_after(self, opening: bytes) -> hashlib._Hash:
+        """The hash of `opening` and the messages in canonical form, without the closing bracket."""
+        if opening != self._opening:
+            self._opening = opening
+            self._digest = hashlib.sha256(opening)
+            self._digest.update(self._canonical)
+        return self._digest.copy()
+
+
 class BodyEncoder:
     """Encodes one body after the other. Messages and other nested values must never be changed in place."""
 
     def __init__(self) -> None:
-        self._messages: list[_Encoded] = []
+        self._conversation = _Conversation()
         self._values: dict[str, _Encoded] = {}
 
     def encode(self, body: JSONObject) -> EncodedBody:
         complete = _streamed(body)
-        parts = {
-            name: self._encoded_messages(value)
-            if name == "messages" and isinstance(value, list)
-            else self._encoded_value(name, value)
-            for name, value in complete.items()
-        }
-        content = b",".join(as_sent(name) + b":" + part.content for name, part in parts.items())
+        sent = [as_sent(name) + b":" + self._as_sent(name, value) for name, value in complete.items()]
+        return EncodedBody(complete, b"{" + b",".join(sent) + b"}", self._sha256(complete))
+
+    def _as_sent(self, name: str, value: Any) -> bytes:
+        if not _is_conversation(name, value):
+            return self._encoded(name, value).content
+        if not self._conversation.is_continued_by(value):
+            self._conversation = _Conversation()
+        return self._conversation.take(value)
+
+    def _sha256(self, complete: JSONObject) -> str:
+        """The hash of the canonical form, of which the conversation up to now was hashed before."""
         digest = hashlib.sha256()
-        for position, name in enumerate(sorted(parts, key=without_surrogates)):
-            digest.update((b"," if position else b"{") + as_sent(name) + b":")
-            digest.update(parts[name].canonical)
-        digest.update(b"}")
-        return EncodedBody(complete, b"{" + content + b"}", digest.hexdigest())
+        pending = b"{"
+        for name in sorted(complete, key=without_surrogates):
+            pending += as_sent(name) + b":"
+            if _is_conversation(name, complete[name]):
+                digest = self._conversation.digest_after(pending + b"[")
+                pending = b"],"
+            else:
+                pending += self._encoded(name, complete[name]).canonical + b","
+        digest.update(pending.removesuffix(b",") + b"}")
+        return digest.hexdigest()
 
-    def _encoded_messages(self, messages: list[Any]) -> _Encoded:
-        known = self._messages
-        for index, message in enumerate(messages):
-            if index < len(known) and known[index].value is message:
-                continue
-            # From the first message that is another one, nothing known can be used.
-            del known[index:]
-            known.append(_encode(message))
-        del known[len(messages) :]
-        return _Encoded(
-            messages,
-            b"[" + b",".join(message.content for message in known) + b"]",
-            b"[" + b",".join(message.canonical for message in known) + b"]",
-        )
-
-    def _encoded_value(self, name: str, value: Any) -> _Encoded:
+    def _encoded(self, name: str, value: Any) -> _Encoded:
         known = self._values.get(name)
         if known is None or known.value is not value:
             known = self._values[name] = _encode(value)
         return known
+
+
+def _is_conversation(name: str, value: Any) -> bool:
+    return name == "messages" and isinstance(value, list)
 
 
 def _streamed(body: JSONObject) -> JSONObject:
