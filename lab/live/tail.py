@@ -127,7 +127,10 @@ class Watcher:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > _IDLE_SECONDS and self._ended():
                 return
-            time.sleep(pause if self._looked(topics) else _RETRY_SECONDS)
+            began = time.monotonic()
+            # What a look took is part of the pause, or each step would wait that much longer.
+            rest = _RETRY_SECONDS if not self._looked(topics) else pause - (time.monotonic() - began)
+            time.sleep(max(rest, pause / 4))
 
     def _looked(self, topics: Mapping[Topic, int]) -> bool:
         """Look once; False when that failed. Live pages go on from their positions afterwards."""
