@@ -18,7 +18,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from lab.live import messages
 from lab.live.hub import Message, Topic, Viewer
 from lab.live.list_feed import rows_now
-from lab.live.run_feed import current_draft, rendered_parts
+from lab.live.run_feed import current_draft, current_panel
 from lab.live.tail import hub
 from lab.models import Experiment, Run
 from lab.services import access
@@ -164,11 +164,13 @@ class RunConsumer(LiveConsumer):
     @database_sync_to_async
     def _now(self) -> list[Message]:
         """Everything beside the steps as it is now."""
-        run_id = self.topic.key
-        status, last = Run.objects.filter(pk=run_id).values_list("status", "last_seq").get()
-        found = [messages.parts(list(rendered_parts(run_id).values()), status=status, last=last)]
-        draft = current_draft(run_id, seq=self.sent)
-        return [*found, draft] if draft else found
+        panel = current_panel(self.topic.key)
+        draft = current_draft(self.topic.key, seq=self.sent)
+        found = [draft] if draft else []
+        if panel is not None:
+            parts = list(panel.parts.values())
+            found.insert(0, messages.parts(parts, status=panel.status, last=panel.last_seq))
+        return found
 
 
 class ListConsumer(LiveConsumer):

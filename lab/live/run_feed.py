@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from django.template.loader import render_to_string
@@ -65,31 +65,46 @@ class PanelFeed:
     def __init__(self, *, run_id: int) -> None:
         self.run_id = run_id
         self._seen: tuple[object, ...] = ()
-        self._parts: dict[str, str] = {}
+        self._sent = Panel("", 0, {})
         self._at = 0.0
         self.waits = True
 
     def changed(self, state: RunState) -> Iterator[Message]:
-        """The parts that differ from what was sent before; all of them at the first look."""
+        """The parts that differ from what was sent before; all of them at the first look.
+
+        Status and last number go with the parts they were read with: the run may have gone on since `state`
+        was, and a page told "running" beside the last parts would wait for ever.
+        """
         self.waits = self.waits or state[:3] != self._seen
         now = time.monotonic()
         if not self.waits or now - self._at < PARTS_SECONDS:
             return
         self._seen, self._at, self.waits = state[:3], now, False
-        fresh = rendered_parts(self.run_id)
-        changed = [html for name, html in fresh.items() if self._parts.get(name) != html]
-        self._parts = fresh
-        if changed:
-            yield messages.parts(changed, status=state.status, last=state.last_seq)
+        fresh, sent = current_panel(self.run_id), self._sent
+        if fresh is None:
+            return
+        self._sent = fresh
+        changed = [html for name, html in fresh.parts.items() if sent.parts.get(name) != html]
+        if changed or fresh[:2] != sent[:2]:
+            yield messages.parts(changed, status=fresh.status, last=fresh.last_seq)
 
 
-def rendered_parts(run_id: int) -> dict[str, str]:
-    """The parts of a run's page beside its steps, by name."""
+class Panel(NamedTuple):
+    """What stands beside the steps of a run, by name, and the status and last number it was read with."""
+
+    status: str
+    last_seq: int
+    parts: Mapping[str, str]
+
+
+def current_panel(run_id: int) -> Panel | None:
+    """The panel as it is now; None for a run that is gone."""
     run = run_pages.find_run(run_id)
     if run is None:
-        return {}
+        return None
     context = {"panel": run_pages.panel(run)}
-    return {name: render_to_string(f"runs/_{name}.html", context) for name in run_pages.PARTS}
+    parts = {name: render_to_string(f"runs/_{name}.html", context) for name in run_pages.PARTS}
+    return Panel(run.status, run.last_seq, parts)
 
 
 def current_draft(run_id: int, *, seq: int) -> Message | None:
