@@ -16,12 +16,13 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
-from lab.render.numbers import clock, count, dollars, plural
+from lab.render.numbers import UNKNOWN, clock, count, dollars, plural
 from lab.render.text import one_line, visible_text
 from lab.services.facts import empty_facts
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 
 NEAR = 0.8
+CHANGED_SHOWN = 20
 
 
 class Pending(NamedTuple):
@@ -42,6 +43,7 @@ class Meter(NamedTuple):
     """One limit and how much of it is used. `maximum` None: no limit, no bar. `state`: "", near or reached.
 
     `since_ms` is set for a clock that runs: milliseconds since the epoch when it would have started from 0.
+    `whole`: `used` says all there is to say, the limit among it.
     """
 
     label: str
@@ -52,6 +54,7 @@ class Meter(NamedTuple):
     state: str
     short: str
     since_ms: int | None = None
+    whole: bool = False
 
 
 class TokenRow(NamedTuple):
@@ -87,9 +90,9 @@ class Panel:
     limits: list[Meter]
     tokens: list[TokenRow]
     total: TokenRow
-    total_label: str
     basis: str
     changed: list[ChangedFile]
+    changed_more: int
     changed_words: str
     verdict: Verdict | None
     scripted: bool
@@ -163,9 +166,9 @@ def panel(run: Run) -> Panel:
         limits=_limits(run, facts, attempt),
         tokens=table.rows,
         total=table.total,
-        total_label=table.label,
         basis=table.basis,
-        changed=changed,
+        changed=changed[:CHANGED_SHOWN],
+        changed_more=max(0, len(changed) - CHANGED_SHOWN),
         changed_words=_changed_words(changed),
         verdict=verdict_of(verification, facts) if verification else None,
         scripted=run.arm.model.endpoint.scripted,
@@ -244,7 +247,12 @@ def _limits(run: Run, facts: RunFacts, attempt: Attempt | None) -> list[Meter]:
         _counted("Steps", facts.steps, limits.get("max_steps")),
         _counted("Context", facts.context_tokens, limits.get("max_context_tokens"), nothing=not facts.calls),
         _time(run, facts, attempt, limits.get("max_total_time_sec")),
-        _cost(facts, limits.get("max_cost_usd"), scripted=run.arm.model.endpoint.scripted),
+        _cost(
+            facts,
+            limits.get("max_cost_usd"),
+            scripted=run.arm.model.endpoint.scripted,
+            ended=run.status == Run.Status.ENDED,
+        ),
     ]
     if limits.get("max_tokens_total") is not None:
         total = None if facts.input_total is None else facts.input_total + (facts.output_total or 0)
@@ -305,16 +313,19 @@ def _agent_started(run: Run, facts: RunFacts, attempt: Attempt | None) -> dt.dat
     return _moment(pending.get("since")) if pending.get("kind") == "model" else None
 
 
-def _cost(facts: RunFacts, limit: Any, *, scripted: bool) -> Meter:
+def _cost(facts: RunFacts, limit: Any, *, scripted: bool, ended: bool) -> Meter:
     if scripted:
-        return Meter("Cost", "$0, scripted", "", 0.0, None, "", "$0, scripted")
-    known = facts.cost
-    if known is None:
-        used = "unknown" if facts.calls else "$0.00"
-    else:
-        used = f"{'at least ' if facts.cost_unknown else ''}{dollars(known, places=2)}"
+        return Meter("Cost", "$0, scripted", "", 0.0, None, "", "$0, scripted", whole=True)
     maximum = float(Decimal(str(limit))) if limit is not None else None
     allowed = str(dollars(Decimal(str(limit)), places=2)) if limit is not None else ""
+    known = facts.cost
+    if known is None and facts.calls and limit is not None:
+        used = f"unknown, so the limit of {allowed} cannot be checked"
+        return Meter("Cost", used, allowed, 0.0, None, "", "unknown", whole=True)
+    if known is None:
+        used = "unknown" if facts.calls else f"nothing{'' if ended else ' yet'}"
+    else:
+        used = f"{'at least ' if facts.cost_unknown else ''}{dollars(known, places=2)}"
     value = float(known or 0)
     short = used.replace("at least ", "≥ ")
     return Meter("Cost", used, allowed, value, maximum, _state(value, maximum), short)
@@ -323,7 +334,6 @@ def _cost(facts: RunFacts, limit: Any, *, scripted: bool) -> Meter:
 class _Table(NamedTuple):
     rows: list[TokenRow]
     total: TokenRow
-    label: str
     basis: str
 
 
@@ -366,14 +376,17 @@ def _tokens(run: Run, facts: RunFacts) -> _Table:
         )
     known = facts.input_total is not None or facts.output_total is not None
     total = (facts.input_total or 0) + (facts.output_total or 0) if known else None
-    cost = "$0, scripted" if scripted else str(dollars(facts.cost))
-    at_least = facts.usage_unknown or facts.cost_unknown
+    cost = "$0, scripted" if scripted else _at_least(dollars(facts.cost), facts.cost_unknown)
     return _Table(
         rows if facts.calls else [],
-        TokenRow("Total", str(count(total)), cost),
-        "Total, at least" if at_least else "Total",
-        _basis(facts, groups),
+        TokenRow("Total", _at_least(count(total), facts.usage_unknown), cost),
+        _basis(run, facts, groups),
     )
+
+
+def _at_least(amount: str, requests: int) -> str:
+    """The sum of what is known, where `requests` more are unknown."""
+    return f"at least {amount}" if requests and amount != UNKNOWN else str(amount)
 
 
 def _charged(groups: list[dict[str, Any]], name: str, part: str) -> Decimal | None:
@@ -386,9 +399,11 @@ def _charged(groups: list[dict[str, Any]], name: str, part: str) -> Decimal | No
     return known
 
 
-def _basis(facts: RunFacts, groups: list[dict[str, Any]]) -> str:
+def _basis(run: Run, facts: RunFacts, groups: list[dict[str, Any]]) -> str:
+    if not facts.calls and run.status == Run.Status.ENDED:
+        return "Nothing was spent: no request was answered."
     if not facts.calls:
-        return "No request has been answered yet."
+        return "Nothing spent yet: no request has been answered."
     if facts.cost_basis == "scripted":
         where = "Scripted, no intelligence: costs nothing"
     else:
@@ -438,7 +453,7 @@ def _changed_words(files: list[ChangedFile]) -> str:
         return "nothing"
     added = sum(file.added or 0 for file in files)
     removed = sum(file.removed or 0 for file in files)
-    return f"{plural(len(files), 'file')}, +{added} −{removed}"
+    return f"{plural(len(files), 'file')}, +{added:,} −{removed:,}"
 
 
 class RunRow(NamedTuple):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from decimal import Decimal
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from lab.engine.limits import Limits
+from lab.engine.llm.base import Cost
 from lab.models import Role, Run
 from tests import builders
 
@@ -99,7 +102,7 @@ def test_a_running_run_shows_what_is_used_so_far(viewer: Client) -> None:
     assert "2,518 of 131,072" in text
     assert "at least $0.01 of $2.00" in text
     assert "1 failed request unknown unknown" in text
-    assert "Total, at least 8,136 tokens" not in text
+    assert "Total at least 4,936 at least $0.0116" in text
     assert "Usage reported for 2 of 3 requests." in text
     assert "sandbox bubblewrap, isolated, no network" in text
 
@@ -354,3 +357,55 @@ def test_a_row_says_what_a_run_waits_for_and_how_it_ended(viewer: Client) -> Non
     assert "step 1 of 150" in text
     assert re.search(r"resolved dst-schedule, seed 2 .*F2P 2 of 2 7 steps", text)
     assert f'id="run-{run.pk}"' in markup
+
+
+def test_tokens_reported_by_every_request_are_the_total_although_no_price_is_known(viewer: Client) -> None:
+    run = builders.run(limits=Limits(max_steps=150, max_cost_usd=Decimal("0.01")))
+    builders.start(run)
+    unpriced = Cost(amount=None, basis="unknown")
+    builders.append(run, builders.asked(1), builders.answered(1, ("Bash", "{}"), cost=unpriced))
+    text = words(page(viewer, run))
+    assert "unknown, so the limit of $0.01 cannot be checked" in text
+    assert "Total 2,418 unknown" in text
+    assert "total 2,418 tokens, unknown" in text
+
+
+def test_tokens_of_which_a_request_told_nothing_are_at_least_what_is_known(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        *builders.bash_step(1, "ls", "a\n"),
+        builders.asked(2),
+        builders.failed_request(2),
+    )
+    assert "Total at least 2,418 at least $0.0058" in words(page(viewer, run))
+
+
+def test_before_the_first_answer_nothing_is_spent_yet_wherever_it_is_said(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(run, builders.asked(1))
+    text = words(page(viewer, run))
+    assert "Cost nothing yet of $2.00" in text
+    assert "Tokens and cost so far nothing spent yet" in text
+    assert "Nothing spent yet: no request has been answered." in text
+    assert "Total" not in text
+
+
+def test_of_thousands_of_changed_files_the_first_are_listed_and_the_rest_counted(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    files = [
+        builders.FileChange(path=f"made/{number}.txt", change="added", added=1) for number in range(3_000)
+    ]
+    patch, *rest = builders.ending(steps=1)
+    assert isinstance(patch, builders.PatchCaptured)
+    builders.append(run, *builders.final_step(1), patch.model_copy(update={"files": files}), *rest)
+    markup = page(viewer, run)
+    text = words(markup)
+    assert "3,000 files, +3,000 −0" in text
+    assert "made/19.txt" in text
+    assert "made/20.txt" not in text
+    assert "2,980 more in the patch" in text
+    assert len(markup) < 100_000
