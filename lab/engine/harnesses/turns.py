@@ -6,6 +6,7 @@ import json
 
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.usage import is_count
 
 
 def turn_cap(model: ModelConfig, limits: Limits) -> int | None:
@@ -25,6 +26,6 @@ def estimated_tokens(messages: list[JSONObject]) -> int:
 def provider_total(reply: Reply) -> int | None:
     """All tokens of a call as the server counted them, None when it did not."""
     total = (reply.usage.raw or {}).get("total_tokens")
-    if isinstance(total, int) and total > 0:
+    if isinstance(total, int) and is_count(total) and total > 0:
         return total
     return reply.usage.total

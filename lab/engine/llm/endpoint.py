@@ -14,6 +14,7 @@ from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.failures import CallFailure, error_object, error_text
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
+from lab.engine.llm.usage import is_count
 from lab.engine.stop import StopSignal
 
 # Where servers write how many tokens fit: vLLM and SGLang, OpenRouter, others, llama.cpp, LM Studio.
@@ -219,6 +220,6 @@ def _window(entry: JSONObject) -> int | None:
         value: Any = entry
         for key in path.split("."):
             value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and is_count(value) and value > 0:
             return value
     return None

@@ -10,6 +10,11 @@ from typing import Any
 
 from lab.engine.llm.base import JSONObject, Usage
 
+# Far beyond any context there is: what a server says above it is a mistake, which no database column
+# and no price can hold.
+MOST_TOKENS = 10**9
+_VALUE_SHOWN = 60
+
 
 def read_usage(raw: JSONObject | None) -> Usage:
     """The normal form of a usage object as it came; an absent object gives unknown counts.
@@ -54,8 +59,8 @@ class _Counts:
                 value = value.get(key) if isinstance(value, dict) else None
             if value is None:
                 continue
-            if not _is_count(value):
-                self._notes.append(f"{path} is {value!r}, which is no count of tokens")
+            if not is_count(value):
+                self._notes.append(f"{path} is {repr(value)[:_VALUE_SHOWN]}, which is no count of tokens")
                 continue
             return int(value)
         return None
@@ -84,10 +89,11 @@ class _Counts:
         )
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
+    """Whether a server's number can be a count of tokens: whole, from 0 to `MOST_TOKENS`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return value >= 0 and (isinstance(value, int) or value.is_integer())
+    return 0 <= value <= MOST_TOKENS and (isinstance(value, int) or value.is_integer())
 
 
 def _input(

@@ -209,6 +209,14 @@ def test_context_tokens_are_the_servers_total_else_an_estimate_that_says_so(sand
     assert estimated.context_tokens == -(-size // 4)
 
 
+def test_absurd_counts_of_a_server_are_unknown_and_the_context_is_estimated(sandbox: Sandbox) -> None:
+    driven = run(sandbox, calls(bash("true"), prompt=10**30, completion=10**30), says("done"))
+    finished, _ = driven.events(ModelCallFinished)
+    assert (finished.reply.usage.total, finished.context_tokens_estimated) == (None, True)
+    assert 0 < finished.context_tokens < 100_000
+    assert driven.reason == "agent"
+
+
 @pytest.mark.parametrize(
     ("prompt", "completion", "changed", "reason", "counted"),
     [

@@ -26,6 +26,8 @@ class TestListing:
             ({"id": "m", "max_model_len": 131_072}, 131_072),
             ({"id": "m", "context_length": 200_000}, 200_000),
             ({"id": "m", "context_window": 8192}, 8192),
+            ({"id": "m", "context_window": 10**30}, None),
+            ({"id": "m", "max_model_len": 10**30, "context_window": 8192}, 8192),
             ({"id": "m", "meta": {"n_ctx_train": 32_768}}, 32_768),
             ({"id": "m", "meta": {"n_ctx": 4096, "n_ctx_train": 32_768}}, 4096),
             ({"id": "m", "max_model_len": None}, None),

@@ -166,3 +166,17 @@ class TestUnknown:
         usage = read_usage({"prompt_tokens": value, "completion_tokens": 3})
         assert usage.input_total is None
         assert "prompt_tokens" in usage.notes[0]
+
+    @pytest.mark.parametrize("value", [10**30, 10**9 + 1, 1e308, 9.3e18])
+    def test_more_than_any_model_can_take_is_no_count_either(self, value: Any) -> None:
+        usage = read_usage({"prompt_tokens": 3, "completion_tokens": value, "total_tokens": value})
+        assert (usage.input_total, usage.output_total, usage.total) == (3, None, None)
+        assert f"completion_tokens is {value!r}, which is no count of tokens" in usage.notes
+
+    def test_a_number_of_thousands_of_digits_is_named_by_its_first_ones(self) -> None:
+        usage = read_usage({"prompt_tokens": 10**4000})
+        assert len(usage.notes[0]) < 200
+
+    def test_the_largest_counts_are_counts(self) -> None:
+        usage = read_usage({"prompt_tokens": 10**9, "completion_tokens": 1e6})
+        assert (usage.input_total, usage.output_total, usage.notes) == (10**9, 10**6, ())
