@@ -69,36 +69,62 @@ def _smaller(left: Any, right: Any) -> Any:
 
 # Beyond any use, and small enough for every number that is made from it.
 _LARGEST = 10**12
-_SPACE = re.compile(r"[\s_,']+")
+_SEPARATOR = re.compile(r"[\s_,'’]")
+# Thousands, all parted by the same sign: 1,000 or 131 072. What begins with 0 is a fraction: 0,500.
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?P<sign>[ \u00a0\u202f_,'’])\d{3}(?:(?P=sign)\d{3})*(?:\.\d+)?")
+_SHOWN = 40
+
+
+def without_grouping(text: str) -> str:
+    """A number's text without the signs that part its thousands; any other use of them is left as it is."""
+    plain = text.strip()
+    return _SEPARATOR.sub("", plain) if _GROUPED.fullmatch(plain) else plain
+
+
+def as_typed(text: str) -> str:
+    """What a person typed, short enough to stand in a sentence."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def parse_limit(name: str, text: str) -> int | float | Decimal:
-    """A limit as a person wrote it, as a positive number.
+    """A limit as a person wrote it, as a positive number; a comma or space only where it groups thousands.
 
     Raises:
         InvalidValueError: no number, not positive, absurdly large, or a fraction where whole numbers are
             counted; names the field, the value and what to write instead.
     """
-    unit = UNITS[name]
-    plain = _SPACE.sub("", text)
+    unit, shown = UNITS[name], as_typed(text)
+    plain = without_grouping(text)
     try:
-        number = Decimal(plain)
+        # Decimal itself would read 1_0 as ten.
+        number = Decimal("" if _SEPARATOR.search(plain) else plain)
     except InvalidOperation:
-        digits = re.sub(r"[^0-9.]", "", plain)
-        hint = f"; write {digits}" if re.fullmatch(r"\d+(\.\d+)?", digits) else "; write a number such as 5"
-        raise InvalidValueError(name, text, f"is not a number of {unit}{hint}") from None
+        raise InvalidValueError(name, shown, f"is not a number of {unit}; {_meant(name, plain)}") from None
     if not number.is_finite() or number <= 0:
         raise InvalidValueError(
             name,
-            text,
+            shown,
             f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”",
         )
     if number > _LARGEST:
-        raise InvalidValueError(name, text, f"is more {unit} than any run can use; write {_LARGEST} or less")
+        raise InvalidValueError(name, shown, f"is more {unit} than any run can use; write {_LARGEST} or less")
     if name == "max_cost_usd":
         return number
     if name == "max_total_time_sec":
         return float(number)
     if number != number.to_integral_value():
-        raise InvalidValueError(name, text, f"is not a whole number of {unit}; write {int(number) or 1}")
+        raise InvalidValueError(name, shown, f"is not a whole number of {unit}; write {int(number) or 1}")
     return int(number)
+
+
+def _meant(name: str, plain: str) -> str:
+    """What to write in place of a text that is no number: the one number it can mean, else an example."""
+    digits = re.sub(r"[^0-9.,]", "", plain)
+    if re.fullmatch(r"0,\d+|\d+,\d{1,2}|\d{1,3}(\.\d{3})+,\d+", digits):
+        digits = digits.replace(".", "").replace(",", ".")
+    else:
+        digits = digits.replace(",", "")
+    if len(digits) > _SHOWN or not re.fullmatch(r"\d+(\.\d+)?", digits):
+        return "write a number such as 5"
+    whole = name not in {"max_cost_usd", "max_total_time_sec"}
+    return f"write {max(1, int(Decimal(digits))) if whole else digits}"

@@ -42,6 +42,10 @@ def test_equal_limits_have_equal_digests_and_different_ones_differ() -> None:
         ("max_steps", "150", 150),
         ("max_context_tokens", "131 072", 131_072),
         ("max_context_tokens", "131_072", 131_072),
+        ("max_context_tokens", "131,072", 131_072),
+        ("max_context_tokens", "1'000'000", 1_000_000),
+        ("max_steps", " 1 000 ", 1000),
+        ("max_cost_usd", "1,000.50", Decimal("1000.50")),
         ("max_total_time_sec", "1.5", 1.5),
         ("max_cost_usd", "0.25", Decimal("0.25")),
     ],
@@ -60,6 +64,16 @@ def test_numbers_are_read_as_people_write_them(name: str, text: str, number: obj
         ("max_steps", "0.5", "write 1"),
         ("max_steps", "many", "write a number"),
         ("max_steps", "", "write a number"),
+        ("max_cost_usd", "5,5", "write 5.5"),
+        ("max_cost_usd", "0,500", "write 0.500"),
+        ("max_cost_usd", "$5,5", "write 5.5"),
+        ("max_cost_usd", "1.000,5", "write 1000.5"),
+        ("max_steps", "1,0", "write 1"),
+        ("max_steps", "1 0", "write 10"),
+        ("max_steps", "1_0", "write 10"),
+        ("max_steps", "1,000 000", "write 1000000"),
+        ("max_steps", "1.2.3", "write a number such as 5"),
+        ("max_steps", "1,00,000", "write 100000"),
         ("max_steps", "nan", "positive"),
         ("max_total_time_sec", "inf", "positive"),
         ("max_total_time_sec", "1e400", "write 1000000000000 or less"),
@@ -73,3 +87,9 @@ def test_a_bad_limit_is_refused_with_field_value_and_way_out(name: str, text: st
     assert name in str(raised.value)
     assert repr(text) in str(raised.value)
     assert way_out in str(raised.value)
+
+
+def test_a_number_of_thousands_of_digits_is_refused_and_quoted_shortly() -> None:
+    with pytest.raises(InvalidValueError, match="write 1000000000000 or less") as raised:
+        parse_limit("max_steps", "9" * 5000)
+    assert len(str(raised.value)) < 200
