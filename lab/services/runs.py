@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from django.utils import timezone
 from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.events import ControlAsked, RunEnded
 from lab.engine.harnesses.base import HarnessConfig
-from lab.engine.limits import UNITS, Limits, parse_limit
+from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
+from lab.engine.llm.base import canonical_sha256
 from lab.models import Arm, Attempt, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
 from lab.services import log
 from lab.services.access import require
@@ -36,9 +38,10 @@ class _Plan(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Limits as a person wants them: tighter numbers, and names of limits to be lifted."""
+    """Limits as a person wants them: numbers that tighten, as read and as typed, and limits to be lifted."""
 
     numbers: dict[str, int | float | Decimal]
+    typed: dict[str, str]
     lifted: set[str]
 
 
@@ -57,15 +60,18 @@ def launch(
     """Launch every task with every harness version and model, `seeds` times each, as one experiment.
 
     `limits` maps the name of a limit to what a person typed: "" keeps the harness's, a number tightens it and
-    never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` launches
-    once: a second call returns the first one's experiment.
+    never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` with the
+    same content launches once: a second call returns the first one's experiment. With other content it is
+    another launch, because a page that the browser's Back restored still carries the key it has used.
 
     Raises:
         AccessDeniedError: `by` is no operator.
         FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation" and each limit.
     """
     require(by, Role.OPERATOR)
-    if idempotency_key and (earlier := _earlier(idempotency_key)):
+    content = [*(sorted(row.pk for row in rows) for rows in (tasks, harness_versions, models)), name, kind]
+    key = _key_of(idempotency_key, [*content, str(seeds).strip(), _as_asked(limits or {})])
+    if key and (earlier := _earlier(key)):
         return earlier
     errors = FieldErrorCollector()
     count = _seeds(seeds, errors)
@@ -79,11 +85,11 @@ def launch(
     try:
         with transaction.atomic():
             fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
-            experiment = Experiment.objects.create(**fields, idempotency_key=idempotency_key or None)
+            experiment = Experiment.objects.create(**fields, idempotency_key=key)
             ring_workers(runs=len(_create_runs(experiment, plans, tasks, count)))
     except IntegrityError:
         # The same form was sent twice at once, and the other one was first.
-        first = _earlier(idempotency_key)
+        first = _earlier(key) if key else None
         if first is None:
             raise
         return first
@@ -121,21 +127,34 @@ def end_without_worker(*, run: Run, reason: ExitReason, control: Control | None 
     log.append(run_id=run.pk, attempt=attempt or 0, lease_token=None, events=events)
 
 
-def _earlier(idempotency_key: str) -> Experiment | None:
-    return Experiment.objects.filter(idempotency_key=idempotency_key).first()
+def _as_asked(limits: Mapping[str, str | None]) -> dict[str, str | None]:
+    stripped = {limit: text and text.strip() for limit, text in limits.items()}
+    return {limit: text for limit, text in stripped.items() if text != ""}
+
+
+def _key_of(idempotency_key: str, content: Sequence[Any]) -> str | None:
+    """What two requests share only when key and content are the same; None where no key was sent."""
+    return canonical_sha256([idempotency_key, *content]) if idempotency_key else None
+
+
+def _earlier(key: str) -> Experiment | None:
+    return Experiment.objects.filter(idempotency_key=key).first()
 
 
 def _seeds(seeds: int | str, errors: FieldErrorCollector) -> int:
     text = str(seeds).strip()
-    if text.isdecimal() and 1 <= int(text) <= MAX_SEEDS:
-        return int(text)
-    errors.add(InvalidValueError("seeds", seeds, f"is no whole number from 1 to {MAX_SEEDS}; write 1"))
+    # Looked at before it is read: Python refuses to read thousands of digits.
+    if re.fullmatch(r"0*\d{1,3}", text) and 1 <= int(text[-3:]) <= MAX_SEEDS:
+        return int(text[-3:])
+    errors.add(
+        InvalidValueError("seeds", as_typed(text), f"is no whole number from 1 to {MAX_SEEDS}; write 1")
+    )
     return 1
 
 
 def _limits(typed: Mapping[str, str | None], errors: FieldErrorCollector) -> _Asked:
     """The limits a person asked for; a name that is left out keeps the harness's."""
-    asked = _Asked({}, set())
+    asked = _Asked({}, {}, set())
     for name, text in typed.items():
         if name not in UNITS:
             errors.add(InvalidValueError(name, text or "", f"is no limit; known are {', '.join(UNITS)}"))
@@ -150,6 +169,7 @@ def _limits(typed: Mapping[str, str | None], errors: FieldErrorCollector) -> _As
         elif text.strip():
             try:
                 asked.numbers[name] = parse_limit(name, text)
+                asked.typed[name] = as_typed(text.strip())
             except InvalidValueError as error:
                 errors.add(error)
     return asked
@@ -208,10 +228,10 @@ def _check_not_wider(
     for name, wanted in asked.numbers.items():
         allowed = getattr(own, name)
         if allowed is not None and wanted > allowed:
-            reason = (
-                f"is more than the {allowed:g} of {version}; write {allowed:g} or less, or choose “no limit”"
-            )
-            errors.add(InvalidValueError(name, f"{wanted:g}", reason))
+            # Never 1e+06: what is said can be typed.
+            most = f"{float(allowed):.12g}"
+            reason = f"is more than the {most} of {version}; write {most} or less, or choose “no limit”"
+            errors.add(InvalidValueError(name, asked.typed[name], reason))
 
 
 def _create_runs(

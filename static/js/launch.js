@@ -64,7 +64,16 @@ if (form) {
     button.setAttribute("aria-disabled", "true");
     form.querySelector("[data-launch-label]").textContent = "Launching";
   });
-  window.addEventListener("pageshow", describe);
+  // A page that Back restored: its button was pressed and its key is used, and the next press is meant anew.
+  window.addEventListener("pageshow", (event) => {
+    const back = event.persisted || performance.getEntriesByType("navigation")[0]?.type === "back_forward";
+    if (back) {
+      const bytes = crypto.getRandomValues(new Uint8Array(16));
+      form.elements.idempotency_key.value = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+      form.querySelector("[data-launch]")?.removeAttribute("aria-disabled");
+    }
+    describe();
+  });
   describe();
   showLimits();
   if (!form.querySelector("[aria-invalid]")) form.querySelector("[data-errors]")?.focus();

@@ -42,10 +42,18 @@ def test_arms_take_turns_in_the_queue(alice: User) -> None:
 
 def test_the_same_key_launches_once(alice: User) -> None:
     first = launch(alice, idempotency_key="form-1")
-    again = launch(alice, idempotency_key="form-1", seeds=5)
+    again = launch(alice, idempotency_key="form-1")
     assert first == again
     assert Run.objects.count() == 4
     assert launch(alice, idempotency_key="form-2") != first
+
+
+@pytest.mark.parametrize("changes", [{"seeds": 5}, {"limits": {"max_steps": "7"}}, {"name": "another"}])
+def test_the_same_key_with_other_content_is_another_launch(alice: User, changes: dict[str, Any]) -> None:
+    first = launch(alice, idempotency_key="form-1")
+    second = launch(alice, idempotency_key="form-1", **changes)
+    assert first != second
+    assert launch(alice, idempotency_key="form-1", **changes) == second
 
 
 def test_an_empty_limit_is_the_harnesss_and_a_number_tightens_it(alice: User) -> None:
@@ -71,6 +79,13 @@ def test_a_number_above_the_harnesss_is_refused_because_it_would_do_nothing(alic
         launch(alice, limits={"max_steps": "99999"})
 
     assert f"write {own} or less" in refused.value.errors["max_steps"]
+
+
+def test_numbers_in_a_refusal_stand_as_they_were_typed(alice: User) -> None:
+    with pytest.raises(FieldErrors) as refused:
+        launch(alice, limits={"max_steps": "1e9"})
+
+    assert "'1e9' is more than" in refused.value.errors["max_steps"]
 
 
 def test_a_turn_always_has_a_cap(alice: User) -> None:
@@ -110,7 +125,7 @@ def test_every_wrong_field_is_named_with_its_value_and_the_way_out(alice: User) 
     assert not Experiment.objects.exists()
 
 
-@pytest.mark.parametrize("seeds", ["0", "-3", "1.5", "²", "101", ""])
+@pytest.mark.parametrize("seeds", ["0", "-3", "1.5", "²", "101", "", "9" * 5000])
 def test_a_number_of_seeds_that_is_none_is_refused(alice: User, seeds: str) -> None:
     with pytest.raises(FieldErrors, match="seeds"):
         launch(alice, seeds=seeds)

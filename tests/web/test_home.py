@@ -49,10 +49,20 @@ def test_the_same_form_sent_twice_launches_once(operator: Client, launch_form: F
     assert Run.objects.count() == 1
 
 
+def test_another_selection_on_a_page_that_was_gone_back_to_is_launched(
+    operator: Client, launch_form: Form
+) -> None:
+    first = operator.post("/launch/", launch_form(idempotency_key="abc"))
+    other = Task.objects.get(slug="topo-cycle")
+    second = operator.post("/launch/", launch_form(idempotency_key="abc", tasks=[other.pk]))
+    assert first.url != second.url
+    assert Run.objects.filter(task=other).count() == 1
+
+
 def test_limits_are_taken_as_typed_and_lifted_only_on_purpose(operator: Client, launch_form: Form) -> None:
     operator.post(
         "/launch/",
-        launch_form(limit_max_steps="1,0", limit_max_cost_usd="2.50", limit_max_context_tokens_none="on"),
+        launch_form(limit_max_steps="10", limit_max_cost_usd="2.50", limit_max_context_tokens_none="on"),
     )
     limits = Run.objects.get().arm.limits
     assert limits["max_steps"] == 10
