@@ -7,12 +7,12 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django import forms
 from django.utils.text import Truncator
 
-from lab.engine.limits import UNITS
+from lab.engine.limits import UNITS, as_typed
 from lab.models import HarnessVersion, Model, Task, TaskSet
 from lab.services import overview
 
@@ -24,8 +24,34 @@ LIMIT_LABELS = {
     "max_tokens_total": "Tokens in all",
     "max_cost_usd": "Cost of a run",
 }
+# Of a row's number: SQLite and PostgreSQL hold 64 bits.
+MOST_DIGITS = 18
+NOT_KNOWN = "“%(value)s” is not known any more; choose from the list"
 # Every request carries a cap, or a model that never ends its turn would never be stopped.
 NEVER_LIFTED = frozenset({"max_tokens_per_turn"})
+
+
+# Only the type stubs know that the field is generic.
+if TYPE_CHECKING:
+    _ModelMultipleChoiceField = forms.ModelMultipleChoiceField[Any]
+else:
+    _ModelMultipleChoiceField = forms.ModelMultipleChoiceField
+
+
+class RowsField(_ModelMultipleChoiceField):
+    """Rows chosen by number; a number that no database can hold is an error of the field."""
+
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid_choice": NOT_KNOWN,
+        "invalid_pk_value": NOT_KNOWN.replace("(value)", "(pk)"),
+    }
+
+    def clean(self, value: Any) -> Any:
+        for text in value if isinstance(value, list | tuple) else ():
+            if len(str(text)) > MOST_DIGITS:
+                shown = {"value": as_typed(str(text))}
+                raise forms.ValidationError(NOT_KNOWN, code="invalid_choice", params=shown)
+        return super().clean(value)
 
 
 @dataclass(frozen=True)
@@ -61,9 +87,7 @@ class LaunchForm(forms.Form):
     """Tasks × one harness × models × seeds under limits."""
 
     idempotency_key = forms.CharField(max_length=64, required=False, widget=forms.HiddenInput)
-    tasks = forms.ModelMultipleChoiceField(
-        queryset=Task.objects.none(), error_messages={"required": "choose at least one task"}
-    )
+    tasks = RowsField(queryset=Task.objects.none(), error_messages={"required": "choose at least one task"})
     harness_version = forms.ModelChoiceField(
         queryset=HarnessVersion.objects.none(),
         label="Harness",
@@ -72,7 +96,7 @@ class LaunchForm(forms.Form):
             "invalid_choice": "this harness is not known any more",
         },
     )
-    models = forms.ModelMultipleChoiceField(
+    models = RowsField(
         queryset=Model.objects.none(), error_messages={"required": "choose at least one model"}
     )
     seeds = forms.CharField(required=False)
@@ -83,11 +107,11 @@ class LaunchForm(forms.Form):
         self._tasks = list(tasks)
         self._versions = list(HarnessVersion.objects.newest())
         self._models = list(Model.objects.in_use())
-        cast("forms.ModelMultipleChoiceField[Task]", self.fields["tasks"]).queryset = tasks
+        cast(RowsField, self.fields["tasks"]).queryset = tasks
         cast(
             "forms.ModelChoiceField[HarnessVersion]", self.fields["harness_version"]
         ).queryset = HarnessVersion.objects.all()
-        cast("forms.ModelMultipleChoiceField[Model]", self.fields["models"]).queryset = Model.objects.in_use()
+        cast(RowsField, self.fields["models"]).queryset = Model.objects.in_use()
         for limit, label in LIMIT_LABELS.items():
             self.fields[f"limit_{limit}"] = forms.CharField(label=label, required=False)
             self.fields[f"limit_{limit}_none"] = forms.BooleanField(required=False)
@@ -169,6 +193,14 @@ class LaunchForm(forms.Form):
         return any(field.value or field.none or field.errors for field in self.limit_fields) or bool(
             self.data.get("seeds")
         )
+
+    def clean(self) -> None:
+        super().clean()
+        for limit in LIMIT_LABELS:
+            typed = self.cleaned_data.get(f"limit_{limit}", "").strip()
+            if typed and self.cleaned_data.get(f"limit_{limit}_none"):
+                given = f"“{as_typed(typed)}” and “no limit” are both given"
+                self.add_error(f"limit_{limit}", f"{given}; write a number or tick no limit, not both")
 
     def limits_as_typed(self) -> dict[str, str | None]:
         """What was typed for each limit: "" keeps the harness's, None is "no limit"."""

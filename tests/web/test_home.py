@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from django.test import Client
 
 from lab.models import Experiment, Model, Run, Task
@@ -69,6 +70,29 @@ def test_limits_are_taken_as_typed_and_lifted_only_on_purpose(operator: Client, 
     assert limits["max_cost_usd"] == "2.50"
     assert limits["max_context_tokens"] is None
     assert limits["max_total_time_sec"] == 10800
+
+
+@pytest.mark.parametrize("field", ["tasks", "models", "harness_version", "seeds", "limit_max_steps"])
+@pytest.mark.parametrize("digits", [23, 5000])
+def test_a_number_that_is_absurdly_long_is_an_error_of_its_field(
+    operator: Client, launch_form: Form, field: str, digits: int
+) -> None:
+    number = "9" * digits
+    sent: object = [number] if field in {"tasks", "models"} else number
+    answer = operator.post("/launch/", launch_form(**{field: sent}))
+    assert answer.status_code == 422
+    assert answer.context["form"].errors.keys() == {field}
+    assert len(str(answer.context["form"].errors)) < 500
+    assert not Run.objects.exists()
+
+
+def test_a_number_beside_a_ticked_no_limit_is_refused(operator: Client, launch_form: Form) -> None:
+    sent = launch_form(limit_max_steps="5", limit_max_steps_none="on")
+    answer = operator.post("/launch/", sent)
+    assert answer.status_code == 422
+    words = text_of(answer.content.decode())
+    assert "“5” and “no limit” are both given; write a number or tick no limit, not both" in words
+    assert not Run.objects.exists()
 
 
 def test_mistakes_are_named_beside_their_fields_and_everything_typed_stays(
