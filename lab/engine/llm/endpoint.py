@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import threading
+import time
+import unicodedata
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 
-from lab.engine.errors import InvalidValueError
+from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.llm.base import JSONObject, ModelConfig
-from lab.engine.llm.failures import CallFailure, error_object, error_text
+from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, error_text
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
 from lab.engine.llm.usage import is_count
@@ -30,6 +34,8 @@ _WINDOW_PATHS = (
 )
 _MAX_LIST_BYTES = 16 * 1024 * 1024
 _NAMED = 12
+# Tokens. What a server states beyond it is a mistake of that server.
+LARGEST_WINDOW = 100_000_000
 
 
 class ListedModel(NamedTuple):
@@ -47,10 +53,11 @@ def normal_base_url(text: str) -> str:
     """The base URL without white space and closing slashes.
 
     Raises:
-        InvalidValueError: no http(s) URL with a host, one with a login in it, or the URL of one call instead
-            of the base.
+        InvalidValueError: no http(s) URL with a host, one with a login or an invisible character in it, or
+            the URL of one call instead of the base.
     """
     url = text.strip().rstrip("/")
+    refuse_invisible("base_url", url, spaces=True)
     try:
         parts = urlsplit(url)
         host, port, login = parts.hostname, parts.port, parts.username or parts.password
@@ -71,6 +78,19 @@ def normal_base_url(text: str) -> str:
     return url
 
 
+def refuse_invisible(field: str, text: str, *, spaces: bool = False) -> None:
+    """Two texts that look the same are the same.
+
+    Raises:
+        InvalidValueError: `text` holds a character that cannot be seen, or white space where `spaces`.
+    """
+    for position, character in enumerate(text, 1):
+        unseen = unicodedata.category(character) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+        if unseen or (spaces and character.isspace()):
+            what = "a space" if character == " " else f"an invisible character (U+{ord(character):04X})"
+            raise InvalidValueError(field, text, f"holds {what} at position {position}; write it without")
+
+
 def list_models(
     base_url: str,
     api_key: str,
@@ -79,7 +99,9 @@ def list_models(
     *,
     key_variable: str = "",
 ) -> list[ListedModel]:
-    """What the server's /models lists, in its order. `timeout` in seconds; `key_variable` is for error texts.
+    """What the server's /models lists, in its order.
+
+    `timeout` in seconds is for the whole answer, however slowly it comes; `key_variable` is for error texts.
 
     Raises:
         NoModelListError: the server has no /models.
@@ -88,8 +110,7 @@ def list_models(
     url = normal_base_url(base_url)
     status, text = _get(url, api_key, headers or {}, timeout)
     if status in {401, 403}:
-        named = key_variable or "the endpoint's key"
-        raise InvalidValueError("key", named, f"was refused by {url} (status {status}): {_said(text)}")
+        raise _key_refused(url, status, _said(text), api_key, key_variable)
     if text.lstrip().startswith("<"):
         raise InvalidValueError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
     if status in {404, 405, 501}:
@@ -121,18 +142,30 @@ def check_model(
 ) -> ListedModel:
     """The model as the server lists it; a server without /models is asked for one token instead.
 
+    `timeout` in seconds is for both requests together.
+
     Raises:
         InvalidValueError: fields `base_url` and `key` as in `list_models`; `model_id` when it is unknown
         there.
     """
+    ends = time.monotonic() + timeout
     try:
         listed = list_models(base_url, api_key, headers, timeout, key_variable=key_variable)
     except NoModelListError as no_list:
-        _ask_for_one_token(no_list, model_id, api_key, headers or {}, timeout)
+        model = ModelConfig(
+            name=model_id,
+            model_id=model_id,
+            base_url=normal_base_url(base_url),
+            headers=dict(headers or {}),
+            connect_timeout=timeout,
+            read_timeout=timeout,
+        )
+        with _deadline(max(0.1, ends - time.monotonic())) as stop:
+            _ask_for_one_token(no_list, model, api_key, key_variable=key_variable, stop=stop)
         return ListedModel(model_id, None)
-    for model in listed:
-        if model.id == model_id:
-            return model
+    for known in listed:
+        if known.id == model_id:
+            return known
     raise InvalidValueError("model_id", model_id, f"is not among the models there: {names_of(listed)}")
 
 
@@ -144,34 +177,58 @@ def names_of(listed: list[ListedModel]) -> str:
     return ", ".join(model.id for model in listed[:_NAMED]) + more
 
 
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[StopSignal]:
+    """A signal that is set when the seconds are over; a time-out of each read would let a drip go on."""
+    stop = StopSignal()
+    timer = threading.Timer(seconds, stop.set, args=(ExitReason.MAX_TIME,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+
+
 def _ask_for_one_token(
-    no_list: NoModelListError, model_id: str, api_key: str, headers: Mapping[str, str], timeout: float
+    no_list: NoModelListError, model: ModelConfig, api_key: str, *, key_variable: str, stop: StopSignal
 ) -> None:
-    model = ModelConfig(
-        name=model_id,
-        model_id=model_id,
-        base_url=normal_base_url(str(no_list.value)),
-        headers=dict(headers),
-        connect_timeout=timeout,
-        read_timeout=timeout,
-    )
     body: JSONObject = {
-        "model": model_id,
+        "model": model.model_id,
         "messages": [{"role": "user", "content": "Hello"}],
         "max_tokens": 1,
         "stream": True,
     }
     with ChatConnection(model, api_key=api_key) as connection:
         try:
-            connection.try_once(step=0, body=body, stop=StopSignal(), draft=_no_draft)
+            connection.try_once(step=0, body=body, stop=stop, draft=_no_draft)
+        except CallInterrupted:
+            raise _too_slow(model.base_url, model.read_timeout) from None
         except CallFailure as failed:
             if failed.status in {401, 403}:
-                raise InvalidValueError(
-                    "key", "the endpoint's key", f"was refused: {failed.message}"
+                raise _key_refused(
+                    model.base_url, failed.status, failed.message, api_key, key_variable
                 ) from failed
-            field, value = ("model_id", model_id) if failed.status == 400 else ("base_url", no_list.value)
-            reason = f"{no_list.reason} A chat request failed as well: {failed.message}"
+            wrong_model = failed.status == 400
+            field, value = ("model_id", model.model_id) if wrong_model else ("base_url", no_list.value)
+            reason = f"{no_list.reason}. A chat request failed as well: {failed.message}"
             raise InvalidValueError(field, value, reason) from failed
+
+
+def _key_refused(url: str, status: int, said: str, api_key: str, key_variable: str) -> InvalidValueError:
+    answer = f"(status {status}): {said.rstrip('.')}"
+    if not api_key:
+        way_out = "name the variable that holds the key"
+        return InvalidValueError("key", "no key", f"was sent, and {url} wants one {answer}; {way_out}")
+    way_out = "name another variable, or put the right key into this one and start the lab again"
+    named = key_variable or "the endpoint's key"
+    return InvalidValueError("key", named, f"was refused by {url} {answer}; {way_out}")
+
+
+def _too_slow(url: str, seconds: float) -> InvalidValueError:
+    return InvalidValueError(
+        "base_url", url, f"did not answer within {seconds:g} s; check that the server runs"
+    )
 
 
 def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
@@ -186,16 +243,22 @@ def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> 
     transport = AbortableTransport(url, backend)
     try:
         with (
+            _deadline(timeout) as stop,
+            stop.on_set(backend.abort),
             httpx2.Client(transport=transport, timeout=timeout, follow_redirects=True) as client,
             client.stream("GET", f"{url}/models", headers=sent) as response,
         ):
             data = b"".join(response.iter_bytes())
             return response.status_code, data.decode("utf-8", "replace")
     except httpx2.TimeoutException:
+        raise _too_slow(url, timeout) from None
+    except httpx2.TooManyRedirects:
         raise InvalidValueError(
-            "base_url", url, f"did not answer within {timeout:g} s; check that the server runs"
+            "base_url", url, "redirects in a loop; write the address it should lead to"
         ) from None
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as failed:
+        if stop.is_set():
+            raise _too_slow(url, timeout) from None
         raise InvalidValueError(
             "base_url", url, f"cannot be reached ({failed}); check that the server runs, and the port"
         ) from None

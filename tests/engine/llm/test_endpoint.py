@@ -32,6 +32,7 @@ class TestListing:
             ({"id": "m", "meta": {"n_ctx": 4096, "n_ctx_train": 32_768}}, 4096),
             ({"id": "m", "max_model_len": None}, None),
             ({"id": "m", "max_model_len": "many"}, None),
+            ({"id": "m", "max_model_len": 10**30}, None),
             ({"id": "m"}, None),
         ],
     )
@@ -91,6 +92,26 @@ class TestRefusals:
         assert error.field == "base_url"
         assert "did not answer within 0.4 s" in error.reason
 
+    def test_a_server_that_drips_is_given_up_when_the_time_is_over(self) -> None:
+        error = refused(Answer(pieces=[b" "] * 200, pause=0.1), timeout=1.0)
+        assert "did not answer within 1 s" in error.reason
+
+    def test_a_redirect_loop_is_called_so(self) -> None:
+        error = refused(Answer(status=302, headers={"Location": "/v1/models"}))
+        assert (error.field, "redirects in a loop" in error.reason) == ("base_url", True)
+
+    def test_a_key_that_was_not_sent_is_said_to_be_missing(self) -> None:
+        denied = plain({"error": {"message": "no key"}}, status=401)
+        with FakeOpenAI(listed=denied) as server, pytest.raises(InvalidValueError) as caught:
+            list_models(server.base_url, "")
+        assert str(caught.value).startswith(f"key: 'no key' was sent, and {server.base_url} wants one")
+        assert "name the variable that holds the key" in caught.value.reason
+
+    @pytest.mark.parametrize("sign", ["\u200b", "\u00ad", "\ufeff", "\t", " ", "\u00a0", "\x00"])
+    def test_an_invisible_character_in_the_url_is_refused(self, sign: str) -> None:
+        with pytest.raises(InvalidValueError, match="at position 10; write it without"):
+            normal_base_url(f"http://x/{sign}v1")
+
     def test_a_list_that_never_ends_is_broken_off(self) -> None:
         assert refused(Answer(pieces=[b"[1, " * 20_000], endless=True)).field == "base_url"
 
@@ -149,3 +170,11 @@ class TestModels:
         with FakeOpenAI(missing, listed=missing) as server, pytest.raises(InvalidValueError) as caught:
             check_model(server.base_url, "any", "")
         assert caught.value.field == "base_url"
+        assert "; check the path. A chat request failed as well: " in caught.value.reason
+
+    def test_the_time_is_for_both_requests_together(self) -> None:
+        missing = plain({"error": {"message": "nothing here"}}, status=404)
+        drip = Answer(pieces=[b": wait\n\n"] * 200, pause=0.1)
+        with FakeOpenAI(drip, listed=missing) as server, pytest.raises(InvalidValueError) as caught:
+            check_model(server.base_url, "any", "", timeout=1.0)
+        assert "did not answer within 1 s" in caught.value.reason
