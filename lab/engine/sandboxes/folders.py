@@ -10,6 +10,7 @@ import secrets
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ from lab.engine.sandboxes.cgroup import remove_folders
 from lab.engine.sandboxes.processes import Table, descendants, entry, is_running, kill_selected, send
 
 MARKER = "sandbox.json"
+# A folder of this name is nobody's any more: what is left of it is removed by whoever finds it.
+_GONE = ".gone-"
+# A folder gets its marker within milliseconds of its making.
+_UNMARKED_SECONDS = 60.0
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -71,7 +76,7 @@ class SandboxFolders:
 
     def remove(self) -> None:
         """Remove everything, whatever modes and depths a command left."""
-        remove_tree(self.top)
+        _remove_folder(self.top)
         if self.scratch_was_made:
             with contextlib.suppress(OSError):
                 self.top.parent.rmdir()
@@ -130,14 +135,24 @@ def remove_tree(path: Path) -> None:
         subprocess.run(["chmod", "-R", "u+rwx", "--", str(path)], capture_output=True, check=False)
 
 
+def _remove_folder(top: Path) -> None:
+    """Remove a sandbox so that a broken-off removal can be finished: `rm` may take the marker first."""
+    gone = top.with_name(_GONE + top.name)
+    with contextlib.suppress(OSError):
+        top.rename(gone)
+    remove_tree(gone if gone.exists() else top)
+
+
 def reap(scratch_root: Path, is_orphan: IsOrphan, kind: str) -> list[str]:
     """Kill and remove the marked sandboxes of one kind under `scratch_root` that `is_orphan`.
+
+    Also what an interrupted removal left, and what has been without a marker for a minute.
 
     It is asked after a sandbox was found, so that one that is started meanwhile is never taken for an orphan
     by an older answer. Finds them directly in `scratch_root` and one folder deeper. Returns the labels
     removed, sorted.
     """
-    removed = []
+    removed = _reap_unmarked(scratch_root, kind)
     for marker in _markers(scratch_root):
         try:
             content = json.loads(marker.read_text())
@@ -147,12 +162,45 @@ def reap(scratch_root: Path, is_orphan: IsOrphan, kind: str) -> list[str]:
             continue
         _kill_marked(content)
         remove_folders(Path(folder) for folder in content["groups"])
-        remove_tree(marker.parent)
-        if marker.parent.parent != scratch_root:
-            with contextlib.suppress(OSError):
-                marker.parent.parent.rmdir()
+        _remove_found(marker.parent, scratch_root)
         removed.append(content["label"])
     return sorted(removed)
+
+
+def _reap_unmarked(scratch_root: Path, kind: str) -> list[str]:
+    """Finish removals; returns the names of the folders that had lost their marker."""
+    for pattern in (f"{_GONE}*", f"*/{_GONE}*"):
+        for gone in sorted(scratch_root.glob(pattern)):
+            remove_tree(gone)
+            _remove_if_empty(gone.parent, scratch_root)
+    removed = []
+    ours = re.compile(rf"{re.escape(kind)}-.*-[0-9a-f]{{8}}")
+    for pattern in (f"{kind}-*", f"*/{kind}-*"):
+        for folder in sorted(scratch_root.glob(pattern)):
+            if ours.fullmatch(folder.name) and _has_lost_its_marker(folder):
+                _kill_marked({"boot": "", "processes": [], "groups": [], "identifier": folder.name})
+                _remove_found(folder, scratch_root)
+                removed.append(folder.name)
+    return removed
+
+
+def _has_lost_its_marker(folder: Path) -> bool:
+    try:
+        old = time.time() - folder.lstat().st_mtime > _UNMARKED_SECONDS
+    except FileNotFoundError:
+        return False
+    return old and folder.is_dir() and not (folder / MARKER).exists()
+
+
+def _remove_found(folder: Path, scratch_root: Path) -> None:
+    _remove_folder(folder)
+    _remove_if_empty(folder.parent, scratch_root)
+
+
+def _remove_if_empty(folder: Path, scratch_root: Path) -> None:
+    if folder != scratch_root:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _starter_lives(content: dict[str, Any]) -> bool:
@@ -162,7 +210,9 @@ def _starter_lives(content: dict[str, Any]) -> bool:
 
 def _markers(scratch_root: Path) -> Iterator[Path]:
     for pattern in (f"*/{MARKER}", f"*/*/{MARKER}"):
-        yield from sorted(scratch_root.glob(pattern))
+        yield from (
+            path for path in sorted(scratch_root.glob(pattern)) if not path.parent.name.startswith(_GONE)
+        )
 
 
 def _kill_marked(content: dict[str, Any]) -> None:

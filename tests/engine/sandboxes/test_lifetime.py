@@ -196,6 +196,32 @@ def test_the_reaper_kills_what_still_runs_and_leaves_other_kinds_alone(
     sandbox.stop()
 
 
+def test_a_removal_that_was_interrupted_is_finished_by_the_reaper(
+    provider: SandboxProvider, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = provider.start(SandboxSpec(label="run-8", scratch=scratch / "run-8"))
+    sandbox.write("file", b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr("lab.engine.sandboxes.folders.remove_tree", lambda path: None)
+        sandbox.stop()
+    assert any(scratch.rglob("file"))
+    assert provider.reap(scratch, lambda label, starter_lives: False) == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_sandbox_without_its_marker_is_removed_after_a_minute(
+    provider: SandboxProvider, scratch: Path
+) -> None:
+    folders = [scratch / f"{provider.kind}-run-5-0123abcd", scratch / f"{provider.kind}-run-6-0123abcd"]
+    somebody_elses = scratch / "mine"
+    for folder in (*folders, somebody_elses):
+        (folder / "workspace").mkdir(parents=True)
+    for folder in (folders[0], somebody_elses):
+        os.utime(folder, (time.time() - 70, time.time() - 70))
+    assert provider.reap(scratch, lambda label, starter_lives: False) == [folders[0].name]
+    assert sorted(scratch.iterdir()) == sorted([folders[1], somebody_elses])
+
+
 def test_a_start_that_fails_says_why_and_leaves_nothing(provider: SandboxProvider, scratch: Path) -> None:
     (scratch / "file").write_text("")
     with pytest.raises(SandboxLostError, match="Not a directory|File exists"):
