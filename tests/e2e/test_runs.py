@@ -219,6 +219,26 @@ def test_a_message_that_is_lost_only_costs_time(lab: WholeLab) -> None:
     check_log(lab, run)
 
 
+def test_a_torn_message_while_a_run_goes_on_costs_nothing(slow_lab: WholeLab) -> None:
+    first = slow_lab.program(LAUNCH + "print(launch())")
+    wait_for_call(slow_lab, first)
+    worker = worker_of(slow_lab, first)
+    (slow_lab.data_folder / "queue" / "messages" / "0_0.runs.msg").write_bytes(b"")
+    second = slow_lab.program(LAUNCH + "print(launch())")
+    wait_for_call(slow_lab, second)
+    assert worker_of(slow_lab, first) == worker
+    assert "CRITICAL" not in slow_lab.output
+    assert slow_lab.output.count("a message of the queue cannot be read") == 1
+    for run in (first, second):
+        slow_lab.program(
+            "from lab.models import Run; from django.contrib.auth.models import User\n"
+            "from lab.services import runs\n"
+            "runs.cancel(run=Run.objects.get(pk=arguments[0]), by=User.objects.get())",
+            run,
+        )
+        assert wait_until_ended(slow_lab, run) == "cancelled"
+
+
 def test_eight_launches_at_once_with_doubled_messages_run_once_each(lab: WholeLab) -> None:
     runs = lab.program(LAUNCH + "print([launch() for _ in range(8)]); messages._send(8)")
     for run in runs:
