@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import fnmatch
 import os
+import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -13,12 +15,16 @@ from django.db import transaction
 from django.db.models import Max
 
 from lab.engine.errors import InvalidValueError
-from lab.engine.llm.base import ModelConfig, Price
+from lab.engine.limits import as_typed, without_grouping
+from lab.engine.llm.base import ModelConfig, Price, Usage
 from lab.models import Endpoint, Model, Role
 from lab.services.access import require
 from lab.services.errors import FieldErrorCollector
 
 SCRIPTED_ENDPOINT = "scripted"
+SCRIPTED_PREFIX = "scripted/"
+# What the columns hold.
+_LONGEST = {"base_url": 500, "model_id": 200, "key_variable": 100, "name": 200}
 SCRIPTED_MODELS = ("scripted/solver", "scripted/struggler")
 
 
@@ -50,16 +56,19 @@ def connect(
     key_variable: str = "",
     context_window: int | str | None = None,
     name: str = "",
+    replace: str = "",
 ) -> Model:
     """Connect a model behind an OpenAI-compatible server, after asking the server for its models.
 
     `context_window` in tokens; empty, it is read from `/models` where that says it. A model that is connected
     already, with the same settings, is returned as it is; other settings make a new version, because a model
-    is never edited once a run used it.
+    is never edited once a run used it. Another server or model id under a name in use is taken only when
+    `replace` is that name.
 
     Raises:
         AccessDeniedError: `by` is no admin.
-        FieldErrors: for base_url, model_id, key_variable, context_window; each names value and way out.
+        FieldErrors: for base_url, model_id, key_variable, context_window, name; each names value and way out.
+            "replace" is among them when ticking it is a way out.
     """
     require(by, Role.ADMIN)
     errors = FieldErrorCollector()
@@ -68,8 +77,10 @@ def connect(
         model_id=_model_id(model_id, errors),
         key_variable=_key_variable(key_variable, errors),
         context_window=_context_window(context_window, errors),
-        name=name.strip() or model_id.strip(),
+        name=_name(name.strip() or model_id.strip(), errors),
     )
+    if not errors.errors:
+        _check_name_is_free(asked, replace, errors)
     errors.raise_if_any()
     window = _ask_server(asked, errors)
     errors.raise_if_any()
@@ -104,6 +115,22 @@ def key_variables_in_use() -> list[str]:
     return list(Endpoint.objects.exclude(key_variable="").values_list("key_variable", flat=True).distinct())
 
 
+def price_is_known(model: Model) -> bool:
+    """Whether the price table holds the model as its provider sells it now; scripted models cost nothing."""
+    # Imported late: the table is large.
+    from lab.engine.pricing import price_call
+
+    if model.scripted:
+        return True
+    config = model_config(model)
+    usage = Usage(input_total=1, output_total=1)
+    at = dt.datetime.now(dt.UTC)
+    return (
+        price_call(config.price, usage, model=config.model_id, at=at, base_url=config.base_url).amount
+        is not None
+    )
+
+
 def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
     """The model as the engine takes it. `base_url` is that of the scripted server, if it is scripted."""
     endpoint = model.endpoint
@@ -131,6 +158,7 @@ def _base_url(text: str, errors: FieldErrorCollector) -> str:
     except InvalidValueError as error:
         errors.add(error)
         return ""
+    _check_length("base_url", url, errors)
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
         errors.add(
@@ -148,13 +176,54 @@ def _model_id(text: str, errors: FieldErrorCollector) -> str:
         errors.add(
             InvalidValueError("model_id", text, "is empty; write the id the server knows the model by")
         )
+    _check_text("model_id", text.strip(), errors)
     return text.strip()
+
+
+def _name(name: str, errors: FieldErrorCollector) -> str:
+    if name.lower().startswith(SCRIPTED_PREFIX):
+        reason = "begins like the lab's own models; write a name that does not begin with scripted/"
+        errors.add(InvalidValueError("name", as_typed(name), reason))
+    # A name that was left empty is the model id, which is named by itself then.
+    if "model_id" not in errors.errors:
+        _check_text("name", name, errors)
+    return name
+
+
+def _check_text(field: str, text: str, errors: FieldErrorCollector) -> None:
+    from lab.engine.llm.endpoint import refuse_invisible
+
+    _check_length(field, text, errors)
+    try:
+        refuse_invisible(field, text)
+    except InvalidValueError as error:
+        errors.add(error)
+
+
+def _check_length(field: str, text: str, errors: FieldErrorCollector) -> None:
+    most = _LONGEST[field]
+    if len(text) > most:
+        reason = f"has {len(text):,} characters; write at most {most}"
+        errors.add(InvalidValueError(field, as_typed(text), reason))
+
+
+def _check_name_is_free(asked: _Asked, replace: str, errors: FieldErrorCollector) -> None:
+    """Earlier runs are compared by the name, so it does not quietly come to mean something else."""
+    there = Model.objects.in_use().filter(name=asked.name).first()
+    if there is None or replace == asked.name:
+        return
+    if (there.model_id, there.endpoint.base_url) != (asked.model_id, asked.base_url):
+        what = f"is {there.model_id} at {there.endpoint.base_url} already"
+        reason = f"{what}; write another name, or tick “replace {asked.name}”"
+        errors.add(InvalidValueError("name", asked.name, reason))
+        errors.say("replace", f"replace: tick it, and {asked.name} stands for this model from now on")
 
 
 def _key_variable(text: str, errors: FieldErrorCollector) -> str:
     name = text.strip()
     if not name:
         return ""
+    _check_length("key_variable", name, errors)
     patterns = [pattern.strip() for pattern in settings.LAB_KEY_VARIABLES]
     refused = fnmatch.fnmatchcase(name, "LAB_*") or fnmatch.fnmatchcase(name, "*SECRET*")
     if refused or not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -178,16 +247,19 @@ def _key_variable(text: str, errors: FieldErrorCollector) -> str:
 
 
 def _context_window(value: int | str | None, errors: FieldErrorCollector) -> int | None:
-    text = "" if value is None else str(value).replace(",", "").replace("_", "").strip()
+    from lab.engine.llm.endpoint import LARGEST_WINDOW
+
+    typed = "" if value is None else str(value).strip()
+    text = without_grouping(typed)
     if not text:
         return None
-    if text.isdecimal() and int(text) > 0:
+    # Looked at before it is read: Python refuses to read thousands of digits.
+    if re.fullmatch(r"[0-9]{1,12}", text) and 1 <= int(text) <= LARGEST_WINDOW:
         return int(text)
-    errors.add(
-        InvalidValueError(
-            "context_window", str(value), "is no number of tokens; write one such as 32768, or leave it empty"
-        )
+    reason = (
+        f"is no number of tokens from 1 to {LARGEST_WINDOW:,}; write one such as 32768, or leave it empty"
     )
+    errors.add(InvalidValueError("context_window", as_typed(typed), reason))
     return None
 
 
@@ -202,7 +274,8 @@ def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
             asked.base_url, asked.model_id, key, key_variable=asked.key_variable
         ).context_window
     except InvalidValueError as error:
-        errors.add(error, field="key_variable" if error.field == "key" else error.field)
+        field = "key_variable" if error.field == "key" else error.field
+        errors.add(InvalidValueError(field, error.value, error.reason))
         return None
 
 

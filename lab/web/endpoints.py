@@ -17,7 +17,10 @@ from lab.web.http import for_role, signed_in
 
 @require_safe
 def endpoint_list(request: HttpRequest) -> HttpResponse:
-    rows = [(model, endpoints.key_is_set(endpoint=model.endpoint)) for model in Model.objects.in_use()]
+    rows = [
+        (model, endpoints.key_is_set(endpoint=model.endpoint), endpoints.price_is_known(model))
+        for model in Model.objects.in_use()
+    ]
     return render(request, "endpoints/list.html", {"place": "endpoints", "rows": rows})
 
 

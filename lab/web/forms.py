@@ -248,7 +248,16 @@ class EndpointForm(forms.Form):
     )
     key_variable = forms.CharField(label="Variable that holds the key", required=False)
     context_window = forms.CharField(label="Context window", required=False)
-    name = forms.CharField(label="Name in the lab", required=False, max_length=200)
+    name = forms.CharField(label="Name in the lab", required=False)
+    # The name whose model is to be replaced, so that a tick holds for the name it stood beside.
+    replace = forms.CharField(required=False)
+
+    @property
+    def replaceable(self) -> str:
+        """The name beside the tick, "" while nothing would be replaced."""
+        if self.errors.get("replace"):
+            return str(self.data.get("name", "").strip() or self.data.get("model_id", "").strip())
+        return str(self.data.get("replace", ""))
 
     def take_errors(self, errors: Mapping[str, str]) -> None:
         for name, text in errors.items():

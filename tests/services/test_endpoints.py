@@ -51,6 +51,69 @@ def test_the_same_model_again_is_the_same_row_and_other_settings_are_a_new_versi
     assert list(Model.objects.in_use()) == [second]
 
 
+def test_a_name_in_use_is_taken_by_another_model_only_on_purpose(alice: User) -> None:
+    with FakeOpenAI(listed=models("m", "n")) as server:
+        values: dict[str, Any] = {"by": alice, "base_url": server.base_url, "name": "mine"}
+        first = endpoints.connect(**values, model_id="m")
+        for replace in ("", "another"):
+            with pytest.raises(FieldErrors) as raised:
+                endpoints.connect(**values, model_id="n", replace=replace)
+            text = raised.value.errors["name"]
+            assert f"'mine' is m at {server.base_url} already" in text
+            assert "write another name, or tick “replace mine”" in text
+            assert "replace" in raised.value.errors
+        assert list(Model.objects.all()) == [first]
+        second = endpoints.connect(**values, model_id="n", replace="mine")
+    assert (second.name, second.version, second.model_id) == ("mine", 2, "n")
+
+
+def test_a_server_at_another_address_does_not_take_a_name_over(alice: User) -> None:
+    with FakeOpenAI(listed=models("m")) as one, FakeOpenAI(listed=models("m")) as two:
+        endpoints.connect(by=alice, base_url=one.base_url, model_id="m")
+        with pytest.raises(FieldErrors, match="replace m"):
+            endpoints.connect(by=alice, base_url=two.base_url, model_id="m")
+
+
+@pytest.mark.parametrize(
+    "values", [{"name": "scripted/solver"}, {"name": " Scripted/x"}, {"model_id": "scripted/y"}]
+)
+def test_a_name_like_the_labs_own_models_is_refused(alice: User, values: dict[str, str]) -> None:
+    text = refused(alice, **({"base_url": "http://h/v1", "model_id": "m"} | values))["name"]
+    assert "write a name that does not begin with scripted/" in text
+
+
+@pytest.mark.parametrize("tokens", ["9" * 26, "9" * 5000, "0", "100,000,001", "32,76", "5,5", "٣"])
+def test_a_context_window_that_is_none_is_refused_with_its_bounds(alice: User, tokens: str) -> None:
+    errors = refused(alice, base_url="http://h/v1", model_id="m", context_window=tokens)
+    assert "is no number of tokens from 1 to 100,000,000" in errors["context_window"]
+    assert len(errors["context_window"]) < 200
+
+
+@pytest.mark.parametrize("field", ["base_url", "model_id", "key_variable", "name"])
+def test_a_text_too_long_to_keep_is_refused_with_the_length_that_fits(alice: User, field: str) -> None:
+    values = {"base_url": "http://h/v1", "model_id": "m"}
+    values[field] = ("http://h/" if field == "base_url" else "") + "x" * 600
+    text = refused(alice, **values)[field]
+    assert "characters; write at most" in text
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize("field", ["base_url", "model_id", "name"])
+def test_a_character_that_cannot_be_seen_is_refused(alice: User, field: str) -> None:
+    values = {"base_url": "http://h/v1", "model_id": "m", "name": "n"}
+    values[field] += "\u200bx"
+    assert "U+200B" in refused(alice, **values)[field]
+
+
+def test_a_price_is_known_only_where_the_table_holds_the_model(db: None) -> None:
+    hosted = Endpoint.objects.create(name="hosted", base_url="https://api.openai.com/v1")
+    own = Endpoint.objects.create(name="own", base_url="http://127.0.0.1:1/v1")
+    assert endpoints.price_is_known(Model(endpoint=hosted, name="a", model_id="gpt-4o"))
+    assert not endpoints.price_is_known(Model(endpoint=hosted, name="b", model_id="no-such-model"))
+    assert not endpoints.price_is_known(Model(endpoint=own, name="c", model_id="gpt-4o"))
+    assert all(endpoints.price_is_known(model) for model in endpoints.sync_scripted())
+
+
 def test_only_an_admin_connects_a_model(bob: User) -> None:
     with pytest.raises(AccessDeniedError, match="admin"):
         endpoints.connect(by=bob, base_url="http://127.0.0.1:1/v1", model_id="m")
@@ -111,7 +174,8 @@ def test_a_wrong_key_is_the_keys_fault_and_not_shown(alice: User, monkeypatch: p
     monkeypatch.setenv("SERVER_KEY", "sk-1234567890abcdef")
     with FakeOpenAI(listed=plain({"error": {"message": "Incorrect API key"}}, status=401)) as server:
         errors = refused(alice, base_url=server.base_url, model_id="m", key_variable="SERVER_KEY")
-    assert "SERVER_KEY" in errors["key_variable"]
+    assert errors["key_variable"].startswith("key_variable: 'SERVER_KEY' was refused by http://")
+    assert "start the lab again" in errors["key_variable"]
     assert "sk-1234567890abcdef" not in str(errors)
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from lab.models import Endpoint, Model
-from tests.fakes.openai_server import FakeOpenAI, html, models
+from tests.fakes.openai_server import FakeOpenAI, html, models, plain
 from tests.whole_lab import free_port
 
 
@@ -17,7 +17,8 @@ def test_a_model_is_connected_after_its_server_was_asked(admin: Client, filled: 
         page = admin.get("/endpoints/").content.decode()
     assert "40,960" in page
     assert "none needed" in page
-    assert "unknown" in page
+    assert "unknown, not in the price table" in page
+    assert "price table</td>" not in page
     assert "scripted, no intelligence" in page
 
 
@@ -57,6 +58,28 @@ def test_what_cannot_be_connected_is_named_and_what_was_typed_stays(
     for value in filter(None, sent.values()):
         assert f'value="{value}"' in page
     assert not Model.objects.exists()
+
+
+def test_a_name_in_use_is_replaced_after_the_tick_that_then_appears(admin: Client, filled: None) -> None:
+    with FakeOpenAI(listed=models("one", "two")) as fake:
+        sent = {"base_url": fake.base_url, "model_id": "one", "name": "mine"}
+        assert 'name="replace"' not in admin.get("/endpoints/new/").content.decode()
+        admin.post("/endpoints/new/", sent)
+        refused = admin.post("/endpoints/new/", sent | {"model_id": "two"})
+        page = refused.content.decode()
+        assert refused.status_code == 422
+        assert f"“mine” is one at {fake.base_url} already" in page
+        assert 'name="replace" value="mine">' in page
+        assert admin.post("/endpoints/new/", sent | {"model_id": "two", "replace": "mine"}).status_code == 302
+    assert Model.objects.in_use().get(name="mine").model_id == "two"
+
+
+def test_a_key_that_is_missing_is_worded_for_its_field(admin: Client, filled: None) -> None:
+    with FakeOpenAI(listed=plain({"error": {"message": "who are you"}}, status=401)) as fake:
+        page = admin.post("/endpoints/new/", {"base_url": fake.base_url, "model_id": "m"}).content.decode()
+    assert (
+        f"<span>“no key” was sent, and {fake.base_url} wants one (status 401): who are you; name the" in page
+    )
 
 
 def test_only_admins_connect_endpoints(operator: Client) -> None:
