@@ -46,6 +46,7 @@ _CAPTURE = (
     GIT_FUNCTIONS
     + r"""
 workspace=$PWD
+chmod u+rwx . "${TMPDIR:-/tmp}" 2> /dev/null || :
 private=$(mktemp -d)
 aside=.git-aside-${private##*[./]}
 put_back() {

@@ -12,6 +12,8 @@ from lab.engine.errors import InfrastructureError
 from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, ExecResult, Sandbox
 
 SCRIPT_TIMEOUT_SECONDS = 600.0
+# A sandbox's exit code for a command whose folder cannot be entered.
+_NOT_BEGUN = 126
 
 # Nobody's git configuration has a say: not the machine's, not the agent's. The fixed identity and date make
 # the snapshot's commit id depend on its files alone.
@@ -84,16 +86,40 @@ def run_program(
     output_limit: int = OUTPUT_HEAD_BYTES,
     environment: Mapping[str, str] | None = None,
 ) -> ExecResult:
-    """Run one program for the lab in the workspace.
+    """Run one program for the lab in the workspace, opened first where the agent closed it to itself.
 
     Raises: as `run_script`.
     """
-    result = sandbox.exec(
-        argv, timeout=timeout, stdin=stdin, environment=environment, output_limit=output_limit
-    )
+
+    def run() -> ExecResult:
+        return sandbox.exec(
+            argv, timeout=timeout, stdin=stdin, environment=environment, output_limit=output_limit
+        )
+
+    result = run()
+    if result.exit_code == _NOT_BEGUN and open_workspace(sandbox):
+        result = run()
     if result.timed_out:
         raise InfrastructureError(f"a script of the lab did not end within {timeout:.0f} s in the sandbox")
     return result
+
+
+def open_workspace(sandbox: Sandbox) -> bool:
+    """Give the owner of a closed workspace its modes back; True when it was closed and is open now.
+
+    In a folder that its user cannot enter no command begins, the one that would open it again included.
+
+    Raises:
+        SandboxLostError: the sandbox is gone.
+    """
+    script = '{ [ ! -r "$1" ] || [ ! -x "$1" ]; } && chmod u+rwx "$1"'
+    result = sandbox.exec(
+        ["sh", "-c", script, "lab", sandbox.facts.workspace],
+        timeout=SCRIPT_TIMEOUT_SECONDS,
+        cwd="/",
+        environment=GIT_ENVIRONMENT,
+    )
+    return result.exit_code == 0
 
 
 def broken_script(sandbox: Sandbox, result: ExecResult, what: str) -> InfrastructureError:

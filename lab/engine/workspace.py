@@ -24,6 +24,7 @@ ARCHIVE_LIMIT_BYTES = 100_000_000
 TEXT_LIMIT_BYTES = 256_000
 TEXTS_LIMIT_BYTES = 64_000_000
 _COMPARED_LINES = 2_000
+_NAMED = 50
 
 _PREPARE = (
     GIT_FUNCTIONS
@@ -133,7 +134,8 @@ class WorkspaceTracker:
             f"{size} bytes changed, more than the {ARCHIVE_LIMIT_BYTES} that are kept" if too_large else ""
         )
         if unread and not too_large:
-            problem = f"could not be read: {', '.join(shown(path) for path in unread)}"
+            more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+            problem = f"could not be read: {', '.join(shown(path) for path in unread[:_NAMED])}{more}"
         for path, item in changed.items():
             self._learn(path, item)
         if too_large or not (changed or gone):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from lab.engine.errors import InfrastructureError
 from lab.engine.sandboxes.base import Sandbox
-from lab.engine.scripts import broken_script, run_program, run_script
+from lab.engine.scripts import broken_script, open_workspace, run_program, run_script
 
 LISTING_LIMIT_BYTES = 64_000_000
 
@@ -51,12 +52,16 @@ _KINDS = {0x8: b"f", 0x4: b"d", 0xA: b"l", 0x1: b"p", 0xC: b"s", 0x2: b"c", 0x6:
 def list_entries(sandbox: Sandbox, cache_globs: Iterable[str], before: Mapping[bytes, Entry]) -> Entries:
     """Every path of the workspace but cached ones. What lies in a closed folder stays as it was `before`.
 
+    A workspace that is closed itself is opened: no command of the agent would begin in it any more.
+
     Raises:
         SandboxLostError: the sandbox is gone.
         InfrastructureError: `find` is missing or the list is larger than 64 MB.
     """
     globs = [glob for glob in cache_globs if not _FOLDER_GLOB.fullmatch(glob)]
     cached_folders = [match[1] for glob in cache_globs if (match := _FOLDER_GLOB.fullmatch(glob))]
+    if _is_closed_on_host(sandbox.host_workspace):
+        open_workspace(sandbox)
     found = _list_on_host(sandbox.host_workspace, cached_folders)
     listed = _list_inside(sandbox, cached_folders) if found is None else found
     cached = re.compile("|".join(_glob_pattern(glob) for glob in globs).encode() or rb"(?!)", re.DOTALL)
@@ -68,6 +73,13 @@ def list_entries(sandbox: Sandbox, cache_globs: Iterable[str], before: Mapping[b
         if closed and path not in entries and path.startswith(closed):
             entries[path] = entry
     return entries
+
+
+def _is_closed_on_host(folder: Path | None) -> bool:
+    try:
+        return folder is not None and folder.lstat().st_mode & 0o500 != 0o500
+    except OSError:
+        return False
 
 
 def _list_on_host(folder: Path | None, cached_folders: list[str]) -> list[tuple[bytes, Entry]] | None:
@@ -86,7 +98,7 @@ def _list_on_host(folder: Path | None, cached_folders: list[str]) -> list[tuple[
         return None
     try:
         _walk(top, b"", cached, found)
-    except (OSError, RecursionError):
+    except OSError:
         return None
     finally:
         os.close(top)
@@ -95,6 +107,8 @@ def _list_on_host(folder: Path | None, cached_folders: list[str]) -> list[tuple[
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _MOST_PATHS = LISTING_LIMIT_BYTES // 64
+# Each level holds two descriptors, and the rest of the process needs some too.
+_MOST_LEVELS = 100
 
 
 def _walk(descriptor: int, prefix: bytes, cached: re.Pattern[str], found: list[tuple[bytes, Entry]]) -> None:
@@ -117,6 +131,8 @@ def _walk(descriptor: int, prefix: bytes, cached: re.Pattern[str], found: list[t
 def _walk_below(
     name: str, parent: int, prefix: bytes, cached: re.Pattern[str], found: list[tuple[bytes, Entry]]
 ) -> None:
+    if prefix.count(b"/") > _MOST_LEVELS:
+        raise OSError(errno.EMFILE, "too many folders in each other to be listed from here")
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -132,7 +148,10 @@ def _list_inside(sandbox: Sandbox, cached_folders: list[str]) -> Iterator[tuple[
     words = ["find", ".", "-mindepth", "1"]
     for name in cached_folders:
         words += ["-type", "d", "-name", name, "-prune", "-o"]
-    result = run_program(sandbox, [*words, "-printf", _LINE], output_limit=LISTING_LIMIT_BYTES)
+    words += ["-printf", _LINE]
+    result = run_program(sandbox, words, output_limit=LISTING_LIMIT_BYTES)
+    if result.exit_code != 0 and not result.stdout.head and open_workspace(sandbox):
+        result = run_program(sandbox, words, output_limit=LISTING_LIMIT_BYTES)
     if result.exit_code != 0 and not result.stdout.head and b"printf" in result.stderr.head:
         prune = "".join(f"-type d -name '{name}' -prune -o " for name in cached_folders)
         script = _LIST_PORTABLY.replace("PRUNE", prune)

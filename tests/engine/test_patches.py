@@ -131,6 +131,31 @@ class TestCapturing:
         assert changes(capture_patch(sandbox, base, task=task)) == {"sub/deep/file": "added"}
         assert run(sandbox, "ls -d sub/.git sub/deep/.git").split() == [b"sub/.git", b"sub/deep/.git"]
 
+    @pytest.mark.parametrize(
+        "closing",
+        [
+            "chmod -R 000 .",
+            "chmod 100 .",
+            "chmod 400 .",
+            "find . -depth -exec chmod 000 {} +",
+            'chmod 000 . "${TMPDIR:-/tmp}"',
+        ],
+    )
+    def test_a_closed_workspace_does_not_stop_it(
+        self, sandbox: Sandbox, task: TaskSpec, base: str, closing: str
+    ) -> None:
+        run(sandbox, f"echo '# more' >> core.py; {closing} || true")
+        captured = capture_patch(sandbox, base, task=task)
+        assert changes(captured)["core.py"] == "modified"
+        assert "\n+# more\n" in captured.patch
+
+    def test_a_tree_too_deep_for_git_does_not_stop_it(
+        self, sandbox: Sandbox, task: TaskSpec, base: str
+    ) -> None:
+        make = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nopen('leaf', 'w')"
+        run(sandbox, f"echo '# more' >> core.py; python3 -c \"{make}\"")
+        assert changes(capture_patch(sandbox, base, task=task)) == {"core.py": "modified"}
+
     def test_closed_and_special_files_do_not_stop_it(
         self, sandbox: Sandbox, task: TaskSpec, base: str
     ) -> None:

@@ -493,6 +493,15 @@ def test_a_lost_lease_leaves_at_once_writes_nothing_more_and_stops_the_sandbox(
     assert leftovers(engine_folder) == []
 
 
+def test_an_agent_that_closes_its_workspace_goes_on_in_it_and_is_graded(
+    make: Make, provider: SandboxProvider
+) -> None:
+    closing = calls(bash("chmod -R 000 .; ls"), bash("cat thing.py"), bash(f"chmod -R u+rwx . && {MEND}"))
+    result, sink = attempt(make, closing, calls(bash("chmod -R 000 .")), says("done"), provider=provider)
+    assert (result.exit_reason, result.verdict, result.error) == (ExitReason.AGENT, Outcome.RESOLVED, "")
+    assert [finished.exit_code for finished in of(sink, ToolCallFinished)][1:3] == [0, 0]
+
+
 def test_a_patch_that_fails_the_tests_is_a_verdict_and_no_error(make: Make) -> None:
     result, sink = attempt(make, calls(bash("echo 'def f(): return 3' > thing.py")), says("done"))
     assert (result.exit_reason, result.verdict, result.error) == (

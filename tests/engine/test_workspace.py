@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.engine import registry
 from lab.engine.errors import InfrastructureError
 from lab.engine.events import FileChange
+from lab.engine.patches import capture_patch
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.workspace import WorkspaceDelta, WorkspaceTracker, prepare_workspace, restore
@@ -172,6 +176,71 @@ class TestTracking:
         sandbox.write("data", b"\0\1\n\2")
         change = only_change(tracker.changes())
         assert (change.added, change.removed, change.size) == (None, None, 4)
+
+    @pytest.mark.parametrize("mode", ["000", "100", "200", "400"])
+    def test_a_workspace_closed_by_its_owner_is_opened_and_commands_run_in_it_again(
+        self, tracker: WorkspaceTracker, sandbox: Sandbox, mode: str
+    ) -> None:
+        run(sandbox, f"echo more >> README.md; chmod -R {mode} . || true")
+        assert tracker.changes().changes != []
+        run(sandbox, "chmod -R u+rwx . && rm README.md")
+        assert [change.path for change in tracker.changes().changes if change.change == "deleted"] == [
+            "README.md"
+        ]
+
+    @pytest.mark.requires("root")
+    @pytest.mark.parametrize("where", ["listed on the host", "listed inside"])
+    def test_so_it_is_where_plain_processes_run_as_another_user(self, task: TaskSpec, where: str) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)
+            sandbox = registry.provider("process").start(
+                SandboxSpec(label="closed", scratch=Path(folder, "s"))
+            )
+            try:
+                sandbox.host_workspace = None if where == "listed inside" else sandbox.host_workspace
+                base = prepare_workspace(sandbox, task)
+                tracker = WorkspaceTracker(sandbox, task)
+                tracker.baseline()
+                run(sandbox, "[ $(id -u) != 0 ] && echo more >> README.md && chmod 000 .")
+                assert [change.path for change in tracker.changes().changes] == ["README.md"]
+                run(sandbox, "chmod -R u+rwX . && chmod 000 package .")
+                assert [file.path for file in capture_patch(sandbox, base, task=task).files] == ["README.md"]
+            finally:
+                sandbox.stop()
+
+    def test_everything_below_closed_is_told_and_stops_nothing(
+        self, tracker: WorkspaceTracker, sandbox: Sandbox
+    ) -> None:
+        run(sandbox, "find . -depth -mindepth 1 -exec chmod 000 {} +; chmod 000 .")
+        delta = tracker.changes()
+        # Where commands run as root, modes close nothing.
+        assert run(sandbox, "id -u") == b"0\n" or "could not be read: " in delta.problem
+        assert {change.change for change in delta.changes} <= {"modified", "mode"}
+        run(sandbox, "chmod -R u+rwX . && echo more >> README.md")
+        assert "README.md" in [change.path for change in tracker.changes().changes]
+
+    def test_folders_three_thousand_deep_are_listed(
+        self, tracker: WorkspaceTracker, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        opened: list[int] = []
+        real_open = os.open
+
+        def watched_open(*arguments: Any, **options: Any) -> int:
+            opened.append(real_open(*arguments, **options))
+            return opened[-1]
+
+        monkeypatch.setattr(os, "open", watched_open)
+        make = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nopen('leaf', 'w')"
+        run(sandbox, f'python3 -c "{make}"')
+        tracker.changes()
+        run(sandbox, "echo more >> README.md")
+        assert only_change(tracker.changes()).path == "README.md"
+        run(sandbox, "rm -r d")
+        (gone,) = tracker.changes().changes
+        assert (gone.change, gone.path.count("/")) == ("deleted", 3000)
+        assert max(opened) < before + 300, "the process needs descriptors for other things meanwhile"
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 10
 
     def test_what_is_in_a_closed_folder_is_not_taken_for_deleted(
         self, tracker: WorkspaceTracker, sandbox: Sandbox
