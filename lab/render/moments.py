@@ -226,12 +226,14 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
     facts = [
         plural(int(_number(payload.get("steps")) or 0), "step"),
         clock(_number(payload.get("wall_seconds")) or 0.0),
-        f"peak memory {size(memory) if isinstance(memory, int) else 'unknown'}",
+        # A sandbox that never ran anything measured nothing.
+        f"peak memory {size(memory) if isinstance(memory, int) and memory else 'unknown'}",
     ]
-    error = f" {_text(payload.get('error'), 600)}" if payload.get("error") else ""
+    if payload.get("error"):
+        facts.append(_text(payload["error"], 600))
     broken = reason in INFRASTRUCTURE_REASONS
     why = f"exit reason <b>{_text(reason)}</b>{said}"
-    words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}{error}"
+    words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}"
     return words, "infrastructure" if broken else "attempt", "bolt" if broken else "target", ""
 
 

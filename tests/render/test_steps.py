@@ -205,7 +205,7 @@ EVERY_OTHER_KIND: list[tuple[Event, str]] = [
     (Resumed(person="mara"), "Resumed by mara"),
     (
         AttemptEnded(exit_reason="infrastructure_error", error="worker died", steps=3, wall_seconds=62.0),
-        "ended, exit reason infrastructure_error · 3 steps · 1:02 · peak memory unknown worker died",
+        "ended, exit reason infrastructure_error · 3 steps · 1:02 · peak memory unknown · worker died",
     ),
     (
         SandboxStarted(
