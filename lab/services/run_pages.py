@@ -101,9 +101,11 @@ class Panel:
     has_patch: bool
     took: str
     steps: int
+    earlier: list[EarlierAttempt]
+    start_seq: int
 
 
-PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", "results")
+PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", "results", "earlier")
 
 
 def find_run(run_id: int) -> Run | None:
@@ -144,7 +146,7 @@ _STATUS_BADGES: dict[str, Badge] = {
 
 
 def panel(run: Run) -> Panel:
-    """All parts for one run (see `find_run`). Four queries, whatever the run's length."""
+    """All parts for one run (see `find_run`). The same few queries, whatever the run's length."""
     facts = facts_of(run)
     attempt = Attempt.objects.filter(run=run).order_by("-n").first()
     table = _tokens(run, facts)
@@ -152,6 +154,7 @@ def panel(run: Run) -> Panel:
     changed = [_changed(file) for file in facts.changed_files or _changed_so_far(run, facts)]
     ended = run.status == Run.Status.ENDED
     reason = run.exit_reason or (attempt.exit_reason if attempt else "")
+    again = attempt is not None and attempt.n > 1
     return Panel(
         run=run,
         badge=badge_of(run),
@@ -177,6 +180,8 @@ def panel(run: Run) -> Panel:
         has_patch=bool(changed) and _patch_events(run).exists(),
         took=clock(facts.agent_seconds) if facts.agent_seconds is not None else "",
         steps=facts.steps,
+        earlier=earlier_attempts(run) if again else [],
+        start_seq=start_of_attempt(run, attempt=attempt.n) if attempt and again else 1,
     )
 
 

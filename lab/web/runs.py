@@ -33,13 +33,11 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
     if run is None:
         raise Http404(f"There is no run {run_id}.")
     panel = run_pages.panel(run)
-    earlier = run_pages.earlier_attempts(run) if panel.attempt > 1 else []
     at = _number(request, "at")
     if at is not None:
         window = trajectories.window(run_id=run_id, at=at, last_seq=run.last_seq)
     elif panel.ended:
-        start = run_pages.start_of_attempt(run, attempt=panel.attempt) if earlier else 1
-        window = trajectories.window(run_id=run_id, after=start - 1, last_seq=run.last_seq)
+        window = trajectories.window(run_id=run_id, after=panel.start_seq - 1, last_seq=run.last_seq)
     else:
         window = trajectories.window(run_id=run_id, from_end=True, last_seq=run.last_seq)
     return render(
@@ -57,7 +55,6 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
             "follow": not panel.ended and at is None,
             "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
             "statement": render_markdown(run.task.statement),
-            "earlier": earlier,
             "may_cancel": not panel.ended and holds(request, Role.OPERATOR),
         },
     )

@@ -21,6 +21,7 @@ let ended = document.getElementById("part-badge").dataset.ended === "yes";
 const firstSeqOf = (item) => Number(item.id.slice("event-".length));
 const items = () => [...steps.querySelectorAll(":scope > li[data-seqs]")];
 const atLogEnd = () => !document.getElementById("more-after");
+const startOfAttempt = () => Number(document.getElementById("part-earlier").dataset.start);
 
 // ---- what is new -------------------------------------------------------------------------------------------
 
@@ -39,6 +40,7 @@ function take(message) {
   // What stands beside the steps may come before them: the page is complete when both are there.
   if (ended && lastSeq >= logEnd && !finishing) {
     finishing = true;
+    tellEnd();
     setTimeout(() => { socket?.stop(); finish(); }, 1000);
   }
   if (following) toEnd();
@@ -72,6 +74,7 @@ function takeSteps(html) {
     }
   }
   showNew();
+  tellStep();
 }
 
 function lastShown() {
@@ -102,18 +105,58 @@ function foldPrevious() {
 }
 
 function count() {
-  const place = document.getElementById("step-count");
-  const all = items().filter((item) => item.matches(".step"));
-  const last = all[all.length - 1];
-  if (last && place && atLogEnd()) place.textContent = `${last.dataset.step} step${last.dataset.step === "1" ? "" : "s"}`;
-  announce(last);
+  if (!atLogEnd()) return;
+  const start = startOfAttempt();
+  const last = items().reverse().find((item) => item.matches(".step") && firstSeqOf(item) >= start);
+  const many = last?.dataset.step ?? "0";
+  const attempt = start > 1 && last ? ` in attempt ${last.dataset.attempt}` : "";
+  document.getElementById("step-count").textContent = `${many} step${many === "1" ? "" : "s"}${attempt}`;
 }
 
-let announcedAt = 0;
-function announce(step) {
-  if (!step || Date.now() - announcedAt < 5000) return;
-  announcedAt = Date.now();
-  document.getElementById("said").textContent = `${step.querySelector("article").getAttribute("aria-label").slice(0, 80)}: ${step.dataset.state}`;
+// ---- what is said aloud: the newest thing at most every 5 s, and how the run ended ---------------------------
+
+const SAY_EVERY_MS = 5000;
+const said = document.getElementById("said");
+let saidAt = 0;
+let toSay = "";
+let saying = null;
+function announce(words) {
+  if (words === toSay || finishing) return;
+  toSay = words;
+  saying ??= setTimeout(() => { saying = null; saidAt = Date.now(); said.textContent = toSay; }, Math.max(0, saidAt + SAY_EVERY_MS - Date.now()));
+}
+
+function tellStep() {
+  const step = items().reverse().find((item) => item.matches(".step"));
+  if (step) announce(`${step.querySelector("article").getAttribute("aria-label").slice(0, 80)}: ${step.dataset.state}`);
+}
+
+function tellEnd() {
+  clearTimeout(saying);
+  said.textContent = `The run has ended: ${badgeWord()}`;
+}
+
+function badgeWord() { return document.getElementById("part-badge").textContent.trim(); }
+
+// ---- earlier attempts are folded, unless one of them is asked for ------------------------------------------
+
+let earlierShown = false;
+let folded = false;
+function foldEarlier() {
+  const start = earlierShown ? 1 : startOfAttempt();
+  if (start <= 1 && !folded) return;
+  folded = start > 1;
+  for (const item of items()) item.hidden = firstSeqOf(item) < start;
+  for (const entry of map.children) entry.hidden = Number(entry.id.slice("map-event-".length)) < start;
+  const edge = document.getElementById("more-before");
+  if (edge) edge.hidden = Number(edge.dataset.seq) <= start;
+}
+
+// A new attempt folds the one before it; for a reader who is in that one it stays as it is.
+function takeEarlier() {
+  earlierShown ||= !following || [...steps.children].some((item) => item.contains(document.activeElement));
+  foldEarlier();
+  count();
 }
 
 function takeMap(html) {
@@ -127,7 +170,10 @@ function takeMap(html) {
   dense();
 }
 
-function dense() { map.parentElement.classList.toggle("dense", map.children.length > 60); }
+function dense() {
+  map.parentElement.classList.toggle("dense", map.children.length > 60);
+  foldEarlier();
+}
 
 let mapAt = 0;
 async function reloadMap() {
@@ -144,6 +190,15 @@ function takePart(fresh) {
   if (fresh.id === "part-results") keepLoaded(old, fresh);
   replaceKeeping(old, fresh);
   if (fresh.id === "part-results") loadOpen(fresh);
+  if (fresh.id === "part-earlier") takeEarlier();
+  if (fresh.id === "part-badge") takeBadge();
+}
+
+// The tab is called by what its badge says.
+const titleBefore = document.title.split(" · ");
+function takeBadge() {
+  document.title = [...titleBefore.slice(0, -2), badgeWord(), titleBefore[titleBefore.length - 1]].join(" · ");
+  announce(`The run is ${badgeWord()}`);
 }
 
 // What was fetched into the old results goes into the new ones.
@@ -202,14 +257,14 @@ async function goToEnd() {
 
 async function goToStart() {
   follow(false);
-  if (document.getElementById("more-before")) await show("start");
+  if (document.getElementById("more-before")?.hidden === false) await show("start");
   window.scrollTo({ top: 0, behavior: "instant" });
-  items().find((item) => item.matches(".step"))?.querySelector("[data-row]")?.focus({ preventScroll: true });
+  items().find((item) => item.matches(".step") && !item.hidden)?.querySelector("[data-row]")?.focus({ preventScroll: true });
 }
 
 // Another window of the log in the place of the one shown.
 async function show(where) {
-  const query = where === "end" ? `before=${lastSeq + 1}` : "after=0";
+  const query = where === "end" ? `before=${lastSeq + 1}` : `after=${earlierShown ? 0 : startOfAttempt() - 1}`;
   const { html } = await ask(`${base}/steps?${query}`);
   if (html === undefined) return;
   steps.replaceChildren(...elementsOf(html));
@@ -348,7 +403,7 @@ function openAll() {
   for (const details of all) { details.open = open; details.dataset.touched = "yes"; }
 }
 function toMarked(direction) {
-  const all = items();
+  const all = items().filter((item) => !item.hidden);
   const at = all.indexOf(current());
   const rest = direction > 0 ? all.slice(at + 1) : all.slice(0, Math.max(at, 0)).reverse();
   const next = rest.find((item) => item.dataset.marks);
@@ -372,7 +427,6 @@ async function copyLink() {
   const item = current();
   if (!item) return;
   const link = `${location.origin}${base}/?at=${firstSeqOf(item)}`;
-  const said = document.getElementById("said");
   try { await navigator.clipboard.writeText(link); said.textContent = "Link copied"; } catch { history.replaceState(null, "", link); said.textContent = "The link is in the address bar"; }
 }
 
@@ -406,12 +460,18 @@ map.addEventListener("click", (event) => {
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) document.getElementById(`map-${entry.target.id}`)?.classList.toggle("in-view", entry.isIntersecting);
 });
-new MutationObserver(() => { for (const item of items()) if (!item.dataset.observed) { item.dataset.observed = "yes"; seen.observe(item); } }).observe(steps, { childList: true });
+new MutationObserver(() => { foldEarlier(); for (const item of items()) if (!item.dataset.observed) { item.dataset.observed = "yes"; seen.observe(item); } }).observe(steps, { childList: true });
 for (const item of items()) { item.dataset.observed = "yes"; seen.observe(item); }
 
 // ---- start -------------------------------------------------------------------------------------------------
 
+// What sticks below the head sticks below all of it: its facts wrap in a narrow window.
+const head = document.getElementById("run-head");
+const measureHead = () => document.documentElement.style.setProperty("--head-height", `${head.getBoundingClientRect().height}px`);
+measureHead();
+new ResizeObserver(measureHead).observe(head);
 noteServerTime(Number(run.dataset.now));
+earlierShown = Boolean(run.dataset.at) && Number(run.dataset.at) < startOfAttempt();
 if (map.dataset.lazyMap) reloadMap();
 dense();
 watchEdges();

@@ -338,6 +338,8 @@ def test_earlier_attempts_fold_above_the_last_one(viewer: Client) -> None:
     assert "Attempt 1 ended: infrastructure_error show it" in words(markup)
     assert min(seqs(markup)) == 8
     assert 'href="?at=1"' in markup
+    assert 'id="part-earlier" data-start="8"' in markup
+    assert "1 step in attempt 2" in words(markup)
 
 
 def test_a_row_says_what_a_run_waits_for_and_how_it_ended(viewer: Client) -> None:
