@@ -19,6 +19,7 @@ from lab.engine.llm.base import canonical_sha256
 from lab.models import Arm, Attempt, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
 from lab.services import log
 from lab.services.access import require
+from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.isolation import IsolationMissingError, consent_without_isolation, sandbox_kind
 from lab.services.messages import ring_workers
@@ -79,6 +80,7 @@ def launch(
     _choices(tasks, harness_versions, models, errors)
     _isolation(tasks, models, errors)
     plans = _plans(harness_versions, models, asked, errors)
+    _check_prices(plans, asked, errors)
     errors.raise_if_any()
     if len(plans) * len(tasks) * count > MAX_RUNS:
         raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
@@ -232,6 +234,22 @@ def _check_not_wider(
             most = f"{float(allowed):.12g}"
             reason = f"is more than the {most} of {version}; write {most} or less, or choose “no limit”"
             errors.add(InvalidValueError(name, asked.typed[name], reason))
+
+
+def _check_prices(plans: Sequence[_Plan], asked: _Asked, errors: FieldErrorCollector) -> None:
+    """What a run costs is counted in prices; without them a cost limit would never be reached."""
+    limited = {plan.model for plan in plans if plan.limits.max_cost_usd is not None}
+    unknown = sorted(model.name for model in limited if not price_is_known(model))
+    if not unknown:
+        return
+    typed = asked.typed.get("max_cost_usd")
+    cannot = f"cannot hold for {', '.join(unknown)}, whose price is unknown"
+    if typed is None:
+        reason = f"{cannot}; choose “no limit” and limit tokens or steps, or another harness"
+        errors.add(InvalidValueError("max_cost_usd", "the limit of the harness", reason))
+    else:
+        reason = f"{cannot}; leave it empty, or limit tokens or steps"
+        errors.add(InvalidValueError("max_cost_usd", typed, reason))
 
 
 def _create_runs(

@@ -223,7 +223,8 @@ class LaunchForm(forms.Form):
 def beside_its_field(name: str, text: str) -> str:
     """An error's text where the field's label stands above it already: value, reason and way out."""
     plain = text.removeprefix(f"{name}: ")
-    return re.sub(r"^'([^']*)'", r"“\1”", plain)
+    # What holds an apostrophe was quoted with the other sign.
+    return re.sub(r"""^(?:'([^']*)'|"([^"]*)")""", r"“\1\2”", plain)
 
 
 def _what_it_is(model: Model) -> str:

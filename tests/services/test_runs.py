@@ -88,6 +88,28 @@ def test_numbers_in_a_refusal_stand_as_they_were_typed(alice: User) -> None:
     assert "'1e9' is more than" in refused.value.errors["max_steps"]
 
 
+def test_a_cost_limit_is_refused_for_models_whose_price_is_unknown(alice: User, settings: Settings) -> None:
+    settings.LAB_SANDBOX = "process"
+    own = Endpoint.objects.create(name="own", base_url="http://127.0.0.1:1/v1")
+    hosted = Endpoint.objects.create(name="hosted", base_url="https://api.openai.com/v1")
+    priced = Model.objects.create(endpoint=hosted, name="priced", model_id="gpt-4o")
+    unpriced = [Model.objects.create(endpoint=own, name=name, model_id="m") for name in ("b", "a")]
+    with pytest.raises(FieldErrors) as refused:
+        launch(alice, models=[priced, *unpriced], limits={"max_cost_usd": "5"})
+    text = refused.value.errors["max_cost_usd"]
+    assert "'5' cannot hold for a, b, whose price is unknown" in text
+    assert "leave it empty, or limit tokens or steps" in text
+    assert launch(alice, models=[priced, *endpoints.sync_scripted()], limits={"max_cost_usd": "5"})
+    assert launch(alice, models=unpriced, limits={"max_cost_usd": ""})
+    (version,) = harnesses.sync_presets()
+    version.config["limits"]["max_cost_usd"] = "2"
+    with pytest.raises(FieldErrors, match="'the limit of the harness' cannot hold for a, b, .*“no limit”"):
+        launch(alice, models=unpriced, harness_versions=[version])
+    assert launch(
+        alice, models=unpriced, harness_versions=[version], limits={"max_cost_usd": None, "max_steps": "5"}
+    )
+
+
 def test_a_turn_always_has_a_cap(alice: User) -> None:
     with pytest.raises(FieldErrors) as refused:
         launch(alice, limits={"max_tokens_per_turn": None})

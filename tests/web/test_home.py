@@ -116,6 +116,14 @@ def test_mistakes_are_named_beside_their_fields_and_everything_typed_stays(
     assert not Run.objects.exists()
 
 
+def test_what_was_typed_with_an_apostrophe_is_quoted_like_the_rest(
+    operator: Client, launch_form: Form
+) -> None:
+    answer = operator.post("/launch/", launch_form(limit_max_steps="1'0"))
+    errors = answer.context["form"].errors
+    assert errors["limit_max_steps"] == ["“1'0” is not a number of steps; write 10"]
+
+
 def test_a_viewer_cannot_launch(viewer: Client, launch_form: Form) -> None:
     assert "an operator can launch runs" in viewer.get("/").content.decode()
     answer = viewer.post("/launch/", launch_form())
