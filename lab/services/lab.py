@@ -78,7 +78,9 @@ def _calls(number: int) -> str:
 def _data_folder() -> str:
     folder = Path(settings.LAB_DATA_DIR)
     database = Path(str(settings.DATABASES["default"].get("NAME", "")))
-    used = database.stat().st_size if database.is_file() else 0
+    # SQLite keeps the newest writes beside the database, often more than a small database itself.
+    files = (Path(f"{database}{ending}") for ending in ("", "-wal", "-shm"))
+    used = sum(file.stat().st_size for file in files if file.is_file())
     used += Blob.objects.aggregate(size=Coalesce(Sum("stored_size"), 0))["size"]
     return f"{_size(used)} used, {_size(shutil.disk_usage(folder).free)} free"
 

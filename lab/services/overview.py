@@ -14,6 +14,7 @@ from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 
 MOST_SUGGESTIONS = 5
+MOST_NAMED = 3
 RUNNING_SHOWN = 12
 FINISHED_SHOWN = 10
 GRADED = [Outcome.RESOLVED, Outcome.UNRESOLVED]
@@ -239,19 +240,32 @@ def _infrastructure() -> list[Suggestion]:
 
 def _unknown_prices() -> list[Suggestion]:
     """Models that ran and whose calls have no known price."""
-    models = (
+    names = list(
         Model.objects.in_use()
         .filter(endpoint__scripted=False, arms__runs__facts__cost_unknown__gt=0, arms__runs__facts__cost=None)
+        .values_list("name", flat=True)
         .distinct()
+    )
+    if not names:
+        return []
+    one = len(names) == 1
+    detail = (
+        "The price table does not hold it, so what its runs cost stays unknown."
+        if one
+        else f"{_listed(names)}: the price table does not hold them, so what their runs cost stays unknown."
     )
     return [
         Suggestion(
             icon="unparsed",
             tone="quiet",
-            title=f"{model.name} has no known price",
-            detail="The price table does not hold it, so what its runs cost stays unknown.",
+            title=f"{names[0]} has no known price" if one else f"{len(names)} models have no known price",
+            detail=detail,
             verb="See",
             url=reverse("endpoints"),
         )
-        for model in models
     ]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
@@ -47,3 +48,14 @@ def test_money_spent_is_unknown_or_at_least_when_a_part_of_it_is_unknown(alice: 
     assert append(ev.call_finished(1, cost=Cost(amount=Decimal("1.25"), basis="table"))) == (
         "at least $1.25 (1 call unknown)"
     )
+
+
+def test_the_data_folder_counts_what_the_database_keeps_beside_itself(
+    db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = tmp_path / "lab.sqlite3"
+    for ending, size in (("", 2000), ("-wal", 70_000), ("-shm", 5000), ("-else", 900_000)):
+        Path(f"{database}{ending}").write_bytes(b"x" * size)
+    with monkeypatch.context() as patched:
+        patched.setitem(django_settings.DATABASES["default"], "NAME", str(database))
+        assert lab.state().data_folder.startswith("77 kB used")
