@@ -16,7 +16,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
-from lab.render.numbers import UNKNOWN, clock, count, dollars, plural
+from lab.render.numbers import clock, count, dollars, plural
 from lab.render.text import one_line, visible_text
 from lab.services.facts import empty_facts
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
@@ -381,17 +381,16 @@ def _tokens(run: Run, facts: RunFacts) -> _Table:
         )
     known = facts.input_total is not None or facts.output_total is not None
     total = (facts.input_total or 0) + (facts.output_total or 0) if known else None
-    cost = "$0, scripted" if scripted else _at_least(dollars(facts.cost), facts.cost_unknown)
+    at_least = bool(known and facts.usage_unknown)
+    spent = str(dollars(facts.cost))
+    if facts.cost is not None and facts.cost_unknown and not at_least:
+        spent = f"at least {spent}"
+    cost = "$0, scripted" if scripted else spent
     return _Table(
         rows if facts.calls else [],
-        TokenRow("Total", _at_least(count(total), facts.usage_unknown), cost),
+        TokenRow("Total, at least" if at_least else "Total", str(count(total)), cost),
         _basis(run, facts, groups),
     )
-
-
-def _at_least(amount: str, requests: int) -> str:
-    """The sum of what is known, where `requests` more are unknown."""
-    return f"at least {amount}" if requests and amount != UNKNOWN else str(amount)
 
 
 def _charged(groups: list[dict[str, Any]], name: str, part: str) -> Decimal | None:

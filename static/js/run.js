@@ -465,11 +465,12 @@ for (const item of items()) { item.dataset.observed = "yes"; seen.observe(item);
 
 // ---- start -------------------------------------------------------------------------------------------------
 
-// What sticks below the head sticks below all of it: its facts wrap in a narrow window.
-const head = document.getElementById("run-head");
-const measureHead = () => document.documentElement.style.setProperty("--head-height", `${head.getBoundingClientRect().height}px`);
-measureHead();
-new ResizeObserver(measureHead).observe(head);
+// What sticks below bar and head sticks below all of them: both wrap in a narrow window.
+const above = [["--under-bar", document.querySelector(".app-bar")], ["--head-height", document.getElementById("run-head")]];
+const measure = () => { for (const [name, one] of above) document.documentElement.style.setProperty(name, `${one.getBoundingClientRect().height}px`); };
+measure();
+const resized = new ResizeObserver(measure);
+for (const [, one] of above) resized.observe(one);
 noteServerTime(Number(run.dataset.now));
 earlierShown = Boolean(run.dataset.at) && Number(run.dataset.at) < startOfAttempt();
 if (map.dataset.lazyMap) reloadMap();

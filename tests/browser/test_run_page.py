@@ -68,6 +68,16 @@ def test_the_tab_and_the_status_line_follow_the_run_to_its_verdict(tab: Tab) -> 
         expect(page.locator("#said")).to_have_text("The run has ended: unresolved")
 
 
+def test_no_page_of_harnesses_is_wider_than_the_smallest_window(tab: Tab) -> None:
+    page = tab.open("/harnesses/")
+    page.set_viewport_size({"width": 390, "height": 844})
+    wide = "document.documentElement.scrollWidth > innerWidth"
+    assert not page.evaluate(wide)
+    page.locator("table.list a").first.click()
+    expect(page.get_by_role("heading", name="System message")).to_be_visible()
+    assert not page.evaluate(wide)
+
+
 @pytest.mark.requires("bubblewrap")
 def test_in_a_narrow_window_what_is_pending_stands_whole_below_the_head(narrow: Tab) -> None:
     with FakeOpenAI(asks_for("Bash", {"command": "sleep 30"})) as fake:

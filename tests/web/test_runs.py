@@ -102,7 +102,7 @@ def test_a_running_run_shows_what_is_used_so_far(viewer: Client) -> None:
     assert "2,518 of 131,072" in text
     assert "at least $0.01 of $2.00" in text
     assert "1 failed request unknown unknown" in text
-    assert "Total at least 4,936 at least $0.0116" in text
+    assert "Total, at least 4,936 $0.0116" in text
     assert "Usage reported for 2 of 3 requests." in text
     assert "sandbox bubblewrap, isolated, no network" in text
 
@@ -381,7 +381,7 @@ def test_tokens_of_which_a_request_told_nothing_are_at_least_what_is_known(viewe
         builders.asked(2),
         builders.failed_request(2),
     )
-    assert "Total at least 2,418 at least $0.0058" in words(page(viewer, run))
+    assert "Total, at least 2,418 $0.0058" in words(page(viewer, run))
 
 
 def test_before_the_first_answer_nothing_is_spent_yet_wherever_it_is_said(viewer: Client) -> None:
