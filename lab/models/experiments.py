@@ -194,6 +194,8 @@ class Attempt(models.Model):
     lease_token = models.PositiveBigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=200, blank=True, default="")
+    # Its worker was stopped in an orderly way; such an attempt is none of those a run may have.
+    handed_over = models.BooleanField(default=False, db_default=False)
     sandbox = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)

@@ -30,7 +30,9 @@ from lab.services import log
 from lab.services.messages import ring_workers
 from lab.services.transitions import transition
 
+# Attempts that an orderly stop of the lab ended do not count, but there is an end of them too.
 MAX_ATTEMPTS = 3
+MAX_ATTEMPTS_WITH_STOPS = 30
 # Of several workers that look at once, the losers look again: each has lost to somebody who got a run.
 _CLAIM_TRIES = 10
 
@@ -90,15 +92,26 @@ def controls_seen(*, controls: tuple[Control, ...]) -> None:
     )
 
 
-def release(*, claim: Claim) -> None:
-    """Let the lease end now: the worker stops, whoever looks next settles the attempt."""
+def release(*, claim: Claim, handed_over: bool = False) -> None:
+    """Let the lease end now: the worker stops, whoever looks next settles the attempt.
+
+    `handed_over`: the lab was stopped in an orderly way, and the attempt does not count.
+    """
+    if handed_over:
+        note_hand_over(claim=claim)
     _held(claim).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+
+
+def note_hand_over(*, claim: Claim) -> None:
+    """Note that an orderly stop ends the attempt, before whatever else the stop has no time for."""
+    _held(claim).filter(ended_at=None).update(handed_over=True)
 
 
 def settle(*, claim: Claim, retryable: bool, reason: ExitReason, verdict: str | None) -> bool:
     """After an attempt has ended: queue the run for another attempt, or end it. True when it is queued again.
 
-    An infrastructure error is tried again, three attempts at most; a person's cancel is never.
+    An infrastructure error is tried again, three attempts at most beside those that a stop of the lab ended;
+    a person's cancel is never.
     """
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=claim.run.pk)
@@ -251,7 +264,7 @@ def _end_abandoned(run: Run, attempt: Attempt) -> tuple[ExitReason, str | None]:
         reason, verdict = ExitReason.CANCELLED, None
     ended = AttemptEnded(
         exit_reason=reason.value,
-        error=f"the worker {attempt.worker} died or stopped; what it had in flight is lost",
+        error=_why_abandoned(attempt),
         retryable=reason.origin is ExitOrigin.INFRASTRUCTURE,
         steps=facts.steps if facts else 0,
         wall_seconds=(timezone.now() - attempt.started_at).total_seconds(),
@@ -259,6 +272,14 @@ def _end_abandoned(run: Run, attempt: Attempt) -> tuple[ExitReason, str | None]:
     events = [*_interrupted(run, attempt), ended]
     log.append(run_id=run.pk, attempt=attempt.n, lease_token=attempt.lease_token, events=events)
     return reason, verdict
+
+
+def _why_abandoned(attempt: Attempt) -> str:
+    if attempt.handed_over:
+        return (
+            "the lab was stopped; what was in flight is lost, and the attempt does not count as one of three"
+        )
+    return f"the worker {attempt.worker} died or stopped; what it had in flight is lost"
 
 
 def _graded(run: Run, attempt: Attempt) -> tuple[ExitReason, str] | None:
@@ -291,12 +312,17 @@ def _last(run: Run, attempt: Attempt, kind: str) -> Any:
     return None if row is None else log.read_row(row).event
 
 
+def _may_have_another(run: Run, attempt: Attempt) -> bool:
+    counted = run.attempts.filter(handed_over=False).count()
+    return counted < MAX_ATTEMPTS and attempt.n < MAX_ATTEMPTS_WITH_STOPS
+
+
 def _settle(run: Run, attempt: Attempt, *, retryable: bool, reason: ExitReason, verdict: str | None) -> bool:
     # The lease has done its work: it must not protect a later attempt.
     Attempt.objects.filter(pk=attempt.pk).update(lease_until=None)
     if run.cancel_asked and reason.origin is ExitOrigin.INFRASTRUCTURE:
         reason = ExitReason.CANCELLED
-    again = retryable and reason.origin is ExitOrigin.INFRASTRUCTURE and attempt.n < MAX_ATTEMPTS
+    again = retryable and reason.origin is ExitOrigin.INFRASTRUCTURE and _may_have_another(run, attempt)
     if again and transition(run_id=run.pk, to=Run.Status.QUEUED):
         return True
     unseen = Control.objects.filter(run=run, seen_at=None, kind=Control.Kind.CANCEL).select_related(

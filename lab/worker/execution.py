@@ -50,6 +50,7 @@ class Execution:
         )
         self._keeper = LeaseKeeper(claim, sink=self._sink, stop=self._stop)
         self._handed_over = threading.Event()
+        self._orderly = False
 
     def run(self) -> None:
         """Run the attempt to its end and settle what follows.
@@ -65,7 +66,7 @@ class Execution:
         except LeaseLostError as lost:
             _log.info("run %s: attempt %s was given up (%s)", claim.run.pk, claim.attempt.n, lost)
             if self._handed_over.is_set():
-                self._release()
+                self._release(handed_over=self._orderly)
         except Exception:
             # The event log could not be written to its end.
             _log.exception("run %s: attempt %s broke off", claim.run.pk, claim.attempt.n)
@@ -73,10 +74,18 @@ class Execution:
         else:
             self._settle(result)
 
-    def hand_over(self) -> None:
-        """Stop at once because this process goes away; the run gets another attempt."""
+    def hand_over(self, *, orderly: bool = True) -> None:
+        """Stop at once because this process goes away; the run gets another attempt.
+
+        `orderly`: somebody stops the lab, and the attempt is none of those the run may have. Otherwise the
+        worker has died.
+        """
+        self._orderly = orderly
         self._handed_over.set()
         self._keeper.give_up("the worker stops")
+        if orderly:
+            # At once: the stop may not wait until the sandbox is gone.
+            self._note_hand_over()
 
     def _settle(self, result: AttemptResult) -> None:
         verdict = result.verdict.value if result.verdict else None
@@ -87,9 +96,15 @@ class Execution:
         except DatabaseError as error:
             _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
 
-    def _release(self) -> None:
+    def _note_hand_over(self) -> None:
         try:
-            queue.release(claim=self._claim)
+            queue.note_hand_over(claim=self._claim)
+        except DatabaseError as error:
+            _log.warning("run %s: its hand-over cannot be noted yet (%s)", self._claim.run.pk, error)
+
+    def _release(self, *, handed_over: bool = False) -> None:
+        try:
+            queue.release(claim=self._claim, handed_over=handed_over)
         except DatabaseError as error:
             _log.warning("run %s: its lease cannot be ended yet (%s)", self._claim.run.pk, error)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import select
 import socket
+import sys
+import termios
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -25,7 +28,8 @@ BEAT_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 # The worker's main process keeps the writing end open for as long as it wants runs to go on. Its pool
-# children hear the end of file when it stops, and when it is killed.
+# children hear the end of file when it is killed, and before that a byte, which nobody takes out, when it is
+# stopped.
 _hear, _speak = os.pipe()
 
 
@@ -54,7 +58,8 @@ def claim_and_run() -> None:
 def _hand_over_when_the_worker_stops(execution: Execution, ended: threading.Event) -> None:
     while not ended.is_set():
         if _worker_stops(within=0.2):
-            execution.hand_over()
+            execution.hand_over(orderly=_stop_is_orderly())
+            connections.close_all()
             return
 
 
@@ -62,6 +67,11 @@ def _worker_stops(*, within: float) -> bool:
     """Whether the main process has stopped or died; waits up to `within` seconds for it."""
     readable, _, _ = select.select([_hear], [], [], within)
     return bool(readable)
+
+
+def _stop_is_orderly() -> bool:
+    waiting = fcntl.ioctl(_hear, termios.FIONREAD, bytes(4))
+    return int.from_bytes(waiting, sys.byteorder) > 0
 
 
 @signals.worker_init.connect  # type: ignore[untyped-decorator]
@@ -86,6 +96,7 @@ def _child_starts(**_: Any) -> None:
 def _worker_stops_now(**_: Any) -> None:
     """Hand over what is being run, instead of waiting for its end."""
     with contextlib.suppress(OSError):
+        os.write(_speak, b"s")
         os.close(_speak)
 
 

@@ -111,6 +111,7 @@ def test_ctrl_c_in_the_middle_of_a_run_leaves_nothing_and_the_next_start_takes_i
     assert status(slow_lab, run) != "ended"
     slow_lab.start()
     wait_for(lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt")
+    assert slow_lab.value("SELECT handed_over FROM lab_attempt WHERE run_id = ? AND n = 1", run) == 1
     somebody(slow_lab).cancel(run)
     assert wait_until_ended(slow_lab, run) == "cancelled"
     assert {"model_call_interrupted", "tool_call_interrupted"} & set(kinds(slow_lab, run))
@@ -139,6 +140,7 @@ def test_a_killed_worker_comes_back_and_its_run_goes_on(slow_lab: WholeLab) -> N
     wait_for(
         lambda: kinds(slow_lab, run).count("attempt_started") == 2, what="the second attempt", seconds=90
     )
+    assert slow_lab.value("SELECT handed_over FROM lab_attempt WHERE run_id = ? AND n = 1", run) == 0
     assert "worker runs ended (SIGKILL); it starts again" in slow_lab.output
     somebody(slow_lab).cancel(run)
     assert wait_until_ended(slow_lab, run) == "cancelled"

@@ -307,6 +307,34 @@ class TestAbandoned:
         assert (run.status, run.exit_reason) == (Run.Status.ENDED, "infrastructure_error")
         assert kinds(run.pk) == ["attempt_ended"] * 3 + ["run_ended"]
 
+    def test_an_orderly_stop_of_the_lab_is_none_of_the_three_attempts(self, alice: User) -> None:
+        launched(alice)
+        for _ in range(4):
+            queue.release(claim=claim(), handed_over=True)
+        for _ in range(2):
+            expire(claim())
+        assert claim().attempt.n == 7
+        said = [
+            event.payload["error"] for event in Event.objects.filter(kind="attempt_ended").order_by("seq")
+        ]
+        assert ["does not count" in error for error in said] == [True] * 4 + [False] * 2
+        assert Run.objects.get().status == Run.Status.PREPARING
+
+    def test_a_run_does_not_get_attempts_for_ever_however_often_the_lab_is_stopped(self, alice: User) -> None:
+        launched(alice)
+        for _ in range(queue.MAX_ATTEMPTS_WITH_STOPS):
+            queue.release(claim=claim(), handed_over=True)
+        assert queue.claim_next(worker="w") is None
+        assert Run.objects.get().exit_reason == "infrastructure_error"
+
+    def test_a_hand_over_of_a_lost_lease_changes_nothing(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        expire(held)
+        claim()
+        queue.note_hand_over(claim=held)
+        assert not Attempt.objects.filter(handed_over=True).exists()
+
     def test_a_run_that_was_cancelled_meanwhile_stays_cancelled(self, alice: User) -> None:
         run = launched(alice).runs.get()
         held = claim()
