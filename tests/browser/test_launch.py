@@ -91,3 +91,19 @@ def test_a_page_opened_before_the_first_event_goes_from_queued_to_its_end_by_its
         expect(waiting.open("/").locator("#running")).to_contain_text("Nothing runs at the moment")
         expect(page.locator("#part-running")).to_be_hidden()
     small_tab.assert_every_event_once_and_in_order()
+
+
+def test_what_is_chosen_on_a_page_gone_back_to_is_launched(small_tab: Tab) -> None:
+    page = small_tab.open("/")
+    page.click("[data-launch]")
+    page.wait_for_url("**/runs/*/", wait_until="commit")
+    first = page.url
+    page.go_back()
+    button = page.locator("[data-launch]")
+    expect(button).not_to_have_attribute("aria-disabled", "true")
+    page.locator("#id_tasks label.choice", has_text="parse-duration").locator("input").uncheck()
+    page.locator("#id_tasks label.choice", has_text="topo-cycle").locator("input").check()
+    page.click("[data-launch]")
+    page.wait_for_url("**/runs/*/", wait_until="commit")
+    assert page.url != first
+    expect(page.locator("h1").first).to_have_text("topo-cycle")
