@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from pathlib import Path
 
@@ -36,9 +37,36 @@ def _default_data_folder() -> Path:
     return Path(env.str("XDG_DATA_HOME", str(Path.home() / ".local" / "share"))) / "trajectory-lab"
 
 
-LAB_DATA_DIR = Path(env.str("LAB_DATA_DIR", "") or _default_data_folder()).absolute()
+def _data_folder() -> Path:
+    """
+    Raises:
+        EnvError: it is a file.
+    """
+    folder = Path(env.str("LAB_DATA_DIR", "") or _default_data_folder()).absolute()
+    if folder.is_file():
+        raise EnvError(
+            f"LAB_DATA_DIR: {folder} is a file; name a folder: LAB_DATA_DIR=/path/to/folder "
+            "(in the environment or in .env)."
+        )
+    return folder
+
+
+def _port() -> int:
+    """
+    Raises:
+        EnvError: no port can have that number.
+    """
+    value = env.str("LAB_PORT", "8000").strip()
+    if not (value.isascii() and value.isdecimal() and len(value) < 6 and 1 <= int(value) <= 65535):
+        raise EnvError(
+            f"LAB_PORT: {value!r} is no port; use a whole number from 1 to 65535, such as LAB_PORT=8000."
+        )
+    return int(value)
+
+
+LAB_DATA_DIR = _data_folder()
 LAB_HOST = env.str("LAB_HOST", "127.0.0.1")
-LAB_PORT = env.int("LAB_PORT", 8000)
+LAB_PORT = _port()
 LAB_RUN_SLOTS = env.int("LAB_RUN_SLOTS", 8)
 LAB_LEASE_SECONDS = env.float("LAB_LEASE_SECONDS", 15.0)
 LAB_RETRY_SECONDS = env.float("LAB_RETRY_SECONDS", 900.0)
@@ -60,12 +88,14 @@ def _made_once(path: Path) -> str:
     except OSError:
         value = secrets.token_urlsafe(48)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Owner only, but the user that agents' commands run as must be able to walk through to theirs.
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
         # Exclusive creation: of several processes that start at once one makes the key, the others read it.
         path.touch(mode=0o600, exist_ok=False)
         path.write_text(value)
     except FileExistsError:
-        return path.read_text().strip() or value
+        with contextlib.suppress(OSError):
+            return path.read_text().strip() or value
     except OSError:
         pass
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -87,7 +88,7 @@ def check_data_folder() -> Finding:
         "(in the environment or in .env)"
     )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o711)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as probe:
             probe.write(b"x")
             probe.flush()
@@ -136,6 +137,11 @@ def check_disk_space() -> Finding:
 
 def check_port() -> Finding:
     host, port = settings.LAB_HOST, settings.LAB_PORT
+    if not 1 <= port <= 65535:
+        message = f"LAB_PORT: {port} is no port"
+        return Finding(
+            "port", "problem", message, "use a whole number from 1 to 65535, such as LAB_PORT=8000"
+        )
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -145,10 +151,13 @@ def check_port() -> Finding:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except socket.gaierror as error:
-        message = f"LAB_HOST: {host!r} is no address of this machine: {error.strerror}"
-        return Finding("port", "problem", message, "use LAB_HOST=127.0.0.1")
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        return _no_address(host, error)
+    except UnicodeError as error:
+        return _no_address(host, OSError(0, str(error)))
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            return _no_address(host, error)
+        reason = error.strerror or str(error)
         return Finding(
             "port",
             "problem",
@@ -156,6 +165,11 @@ def check_port() -> Finding:
             f"stop what listens there (another lab?), or choose another port: LAB_PORT={another_port(port)}",
         )
     return Finding("port", "ok", f"{host}:{port} is free")
+
+
+def _no_address(host: str, error: OSError) -> Finding:
+    message = f"LAB_HOST: {host!r} is no address of this machine: {error.strerror}"
+    return Finding("port", "problem", message, "use LAB_HOST=127.0.0.1")
 
 
 def another_port(port: int) -> int:

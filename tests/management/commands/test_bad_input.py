@@ -52,7 +52,10 @@ def test_a_checkout_that_is_none_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("LAB_PORT", "eighty", "LAB_PORT"),
+        ("LAB_PORT", "eighty", "LAB_PORT: 'eighty' is no port; use a whole number from 1 to 65535"),
+        ("LAB_PORT", "0", "LAB_PORT: '0' is no port; use a whole number from 1 to 65535"),
+        ("LAB_PORT", "65536", "LAB_PORT: '65536' is no port; use a whole number from 1 to 65535"),
+        ("LAB_HOST", "203.0.113.7", "LAB_HOST: '203.0.113.7' is no address of this machine"),
         ("LAB_SECRET_KEY_FILE", "/nowhere/key", "LAB_SECRET_KEY_FILE: /nowhere/key cannot be read"),
         ("LAB_LEASE_SECONDS", "nan", "LAB_LEASE_SECONDS"),
         ("LAB_RETRY_SECONDS", "nan", "LAB_RETRY_SECONDS"),
@@ -63,6 +66,28 @@ def test_a_checkout_that_is_none_is_named(tmp_path: Path) -> None:
 )
 def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str, words: str) -> None:
     assert words in refused(tmp_path, "up", **{"LAB_PORT": "1", name: value})
+
+
+def test_a_port_on_the_command_line_is_held_to_the_same_range(tmp_path: Path) -> None:
+    assert "LAB_PORT: 70000 is no port; use a whole number from 1 to 65535" in refused(
+        tmp_path, "up", "--port", "70000"
+    )
+
+
+@pytest.mark.parametrize("command", ["up", "doctor", "login_link"])
+def test_a_file_in_place_of_the_data_folder_is_named_with_the_way_out(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    said = refused(file, command)
+    assert f"LAB_DATA_DIR: {file} is a file; name a folder: LAB_DATA_DIR=/path/to/folder" in said
+    assert said.count("\n") == 1
+
+
+def test_a_data_folder_below_a_file_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = refused(tmp_path / "file" / "data", "up")
+    assert f"LAB_DATA_DIR: {tmp_path}/file/data cannot be written to: Not a directory" in said
+    assert "LAB_DATA_DIR=/path/to/folder" in said
 
 
 def test_sqlite_by_its_address_is_set_up_like_the_built_in_one(tmp_path: Path) -> None:
