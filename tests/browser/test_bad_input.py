@@ -84,3 +84,19 @@ def test_an_endpoint_that_cannot_be_connected(
         for name, text in filled.items():
             assert page.input_value(f"#id_{name}") == text
     assert refused.lab.value("SELECT count(*) FROM lab_model WHERE model_id = 'gpt-0'") == 0
+
+
+def test_a_name_in_use_is_replaced_by_the_tick_that_appears(refused: Tab) -> None:
+    with FakeOpenAI(listed=models("one", "two")) as fake:
+        for model_id in ("one", "two"):
+            page = refused.open("/endpoints/new/")
+            page.fill("#id_base_url", fake.base_url)
+            page.fill("#id_model_id", model_id)
+            page.fill("#id_name", "taken")
+            page.keyboard.press("Control+Enter")
+            expect(page.locator("tr, .error", has_text="taken").first).to_be_visible()
+        assert "“taken” is one at" in error_of(page, "id_name")
+        page.get_by_label("replace taken").check()
+        page.keyboard.press("Control+Enter")
+        page.wait_for_url("**/endpoints/")
+        expect(page.locator("tr", has_text="taken")).to_contain_text("two")
