@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from django.contrib.sessions.models import Session
 from django.utils import timezone
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from lab.models import Draft, Membership, Role, Run
 from lab.services import runs as run_services
@@ -194,6 +196,20 @@ def test_only_people_of_the_lab_on_its_own_pages_may_watch(lab: LabServer, cooki
     absent = Page(lab, 999_999, cookie)
     with pytest.raises(InvalidStatus):
         absent.connect()
+
+
+def test_an_unknown_address_is_closed_cleanly_and_refusals_print_at_most_a_line(
+    lab: LabServer, cookie: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    headers = {"Cookie": cookie}
+    origin = Origin(f"http://{lab.host}")
+    with connect(f"ws://{lab.host}/ws/nowhere/", additional_headers=headers, origin=origin) as socket:
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=10)
+        assert socket.close_code == 4404
+    with pytest.raises(InvalidStatus):
+        Page(lab, builders.run().pk, cookie).connect(cookie="")
+    assert len(capfd.readouterr().err.splitlines()) <= 2
 
 
 def test_whoever_signs_out_or_leaves_the_lab_stops_watching(lab: LabServer) -> None:
