@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -123,8 +124,18 @@ def _compressor() -> zstandard.ZstdCompressor:
     return compressor
 
 
+def _make_private(folder: Path) -> None:
+    """The user that agents' commands run as can walk through the data folder, and not into this one."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(PermissionError):
+            folder.chmod(0o700)
+
+
 def _write_whole(target: Path, data: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.is_dir():
+        _make_private(target.parent.parent)
+        target.parent.mkdir(exist_ok=True, mode=0o700)
     beside = target.with_name(f".{target.name[:16]}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         beside.write_bytes(data)
