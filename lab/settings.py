@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from logging import LogRecord
 from pathlib import Path
 
+from django.core.exceptions import PermissionDenied
 from environs import Env, EnvError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -192,6 +194,14 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
 
+
+def _without_trace_of_refusals(record: LogRecord) -> bool:
+    """Where in the lab somebody was refused is no news; the line says what."""
+    if record.exc_info and isinstance(record.exc_info[1], PermissionDenied):
+        record.exc_info = None
+    return True
+
+
 # Short lines: `manage.py up` shows those of all its processes in one terminal.
 LOGGING = {
     "version": 1,
@@ -199,6 +209,11 @@ LOGGING = {
     "formatters": {
         "short": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%H:%M:%S"}
     },
-    "handlers": {"terminal": {"class": "logging.StreamHandler", "formatter": "short"}},
+    "filters": {
+        "refusals": {"()": "django.utils.log.CallbackFilter", "callback": _without_trace_of_refusals}
+    },
+    "handlers": {
+        "terminal": {"class": "logging.StreamHandler", "formatter": "short", "filters": ["refusals"]}
+    },
     "root": {"handlers": ["terminal"], "level": "WARNING"},
 }
