@@ -63,7 +63,7 @@ class WholeLab:
         self.port = free_port()
         # Not under pytest's own folder: commands run as another user, who must be able to walk to theirs.
         self.data_folder = Path(tempfile.mkdtemp(prefix="lab-whole-"))
-        self.data_folder.chmod(0o755)
+        self.data_folder.chmod(0o711)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
         self.environment = {
             **inherited,

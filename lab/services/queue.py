@@ -313,7 +313,7 @@ def _last(run: Run, attempt: Attempt, kind: str) -> Any:
 
 
 def _may_have_another(run: Run, attempt: Attempt) -> bool:
-    counted = run.attempts.filter(handed_over=False).count()
+    counted = attempt.n - run.attempts.filter(handed_over=True).count()
     return counted < MAX_ATTEMPTS and attempt.n < MAX_ATTEMPTS_WITH_STOPS
 
 
