@@ -198,7 +198,8 @@ function takePart(fresh) {
 const titleBefore = document.title.split(" · ");
 function takeBadge() {
   document.title = [...titleBefore.slice(0, -2), badgeWord(), titleBefore[titleBefore.length - 1]].join(" · ");
-  announce(`The run is ${badgeWord()}`);
+  // While it runs its steps are news, and this comes after the first of them.
+  if (badgeWord() !== "running") announce(`The run is ${badgeWord()}`);
 }
 
 // What was fetched into the old results goes into the new ones.

@@ -55,11 +55,11 @@ def narrow(browser: Browser, lab: WholeLab, admin: Any) -> Iterator[Tab]:
 
 @pytest.mark.requires("bubblewrap")
 def test_the_tab_and_the_status_line_follow_the_run_to_its_verdict(tab: Tab) -> None:
-    with FakeOpenAI(asks_for("Bash", {"command": "sleep 8"}), says("Done.")) as fake:
+    with FakeOpenAI(asks_for("Bash", {"command": "sleep 12"}), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         page = tab.page
         expect(page).to_have_title(re.compile(r"^parse-duration · running · run \d+$"))
-        expect(page.locator("#said")).to_have_text("Step 1: Bash sleep 8: running")
+        expect(page.locator("#said")).to_have_text("Step 1: Bash sleep 12: running", timeout=11_000)
         expect(page.locator("#step-count")).to_have_text("1 step")
         tab.wait_for_badge("unresolved")
         expect(page).to_have_title(f"parse-duration · unresolved · run {tab.run_id}")
