@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from decimal import Decimal
 from itertools import count
+from uuid import uuid4
 
 from django.contrib.auth.models import User
 
@@ -47,7 +48,8 @@ from lab.models import (
 from lab.services import log
 from lab.services.transitions import transition
 
-_numbers = count(1)
+# Several processes of a test build in one database, so each begins somewhere else.
+_numbers = count(uuid4().int >> 100)
 CONFIG = HarnessConfig(
     name="leaf-compatible", family="leaf", system_prompt="You mend programs.", tools=()
 ).model_dump(mode="json")

@@ -58,7 +58,8 @@ def test_no_page_complains_overflows_or_carries_inline_style(
             policy = page.request.get(lab.url + path).headers["content-security-policy"]
             assert "script-src 'self'; style-src 'self'" in policy
             assert "unsafe" not in policy
-            assert page.locator("[style]").count() == 0, path
+            # A script puts measured heights on html, property by property, which the policy allows.
+            assert page.locator("body [style]").count() == 0, path
             too_wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert too_wide <= 0, path
             assert tab.complaints == [], path
