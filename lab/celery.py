@@ -17,11 +17,11 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 from django.conf import settings  # noqa: E402
 from kombu.transport import TRANSPORT_ALIASES  # noqa: E402
 
-from lab.worker.folder_transport import make_folders  # noqa: E402
+from lab.folder_transport import make_folders  # noqa: E402
 
 RUNS_QUEUE = "runs"
 BUILT_IN_BROKER = "lab-folder://localhost//"
-TRANSPORT_ALIASES["lab-folder"] = "lab.worker.folder_transport:Transport"
+TRANSPORT_ALIASES["lab-folder"] = "lab.folder_transport:Transport"
 
 
 # A container's only user is often root. Messages are JSON, and agents' commands run as somebody else.

@@ -11,7 +11,7 @@ from kombu import Connection
 from kombu.simple import SimpleQueue
 
 from lab.celery import BUILT_IN_BROKER, folder_transport_options
-from lab.worker.folder_transport import Transport
+from lab.folder_transport import Transport
 
 
 @pytest.fixture(autouse=True)
