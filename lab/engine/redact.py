@@ -2,8 +2,8 @@
 
 Two different things, kept apart. *Known* secrets (endpoint keys, the lab's own) are replaced as text enters
 the lab from a sandbox or a server, before anything is stored or joins a conversation: `Redactor` and
-`RedactingSink`. Text that only *looks like* a key belongs to the trajectory and stays in it unchanged; pages,
-streams, search and exports mask it when they show it: `mask_key_shapes`.
+`RedactingSink`. Text that only *looks like* a key belongs to the trajectory and stays in it unchanged;
+`mask_key_shapes` is for whoever shows it. Pages show such text as it is.
 """
 
 from __future__ import annotations
