@@ -43,11 +43,28 @@ class AttemptStarted(Base):
     lab_version: str
 
 
+class AttemptContinued(Base):
+    """Another worker child goes on with the attempt from its log; what was in flight is marked before this.
+
+    `continuation` counts from 1 within the attempt. `orderly`: the former worker was stopped and handed over,
+    it did not die. `reason` is for people. Time between the record before and this one is nobody's.
+    """
+
+    kind: Literal["attempt_continued"] = "attempt_continued"
+    continuation: int
+    orderly: bool = False
+    reason: str = ""
+
+
 class SandboxStarted(Base):
-    """A sandbox is up. `purpose` says for whom; `isolation` is `bubblewrap`, `docker`, … or `none`."""
+    """A sandbox is up. `purpose` says for whom; `isolation` is `bubblewrap`, `docker`, … or `none`.
+
+    `rebuilt`: its workspace is the one of an earlier sandbox of the attempt, made again from stored changes.
+    """
 
     kind: Literal["sandbox_started"] = "sandbox_started"
     purpose: Literal["agent", "verification"] = "agent"
+    rebuilt: bool = False
     sandbox: str
     isolation: str
     identifier: str
@@ -67,6 +84,7 @@ class ModelCallStarted(Base):
     """A request is about to be sent. `request` counts the tries within the step, from 1.
 
     `body_sha256` is the hash of the sent body's canonical JSON, `message_count` the conversation's length.
+    `again`: the try before was interrupted by the end of its worker, and its outcome is unknown.
     """
 
     kind: Literal["model_call_started"] = "model_call_started"
@@ -75,6 +93,7 @@ class ModelCallStarted(Base):
     body_sha256: str
     message_count: int
     max_tokens: int | None = None
+    again: bool = False
 
 
 class ModelCallFinished(Base):
@@ -130,6 +149,7 @@ class ToolCallStarted(Base):
     """A tool call is about to be executed. `arguments` is what the executor gets, `raw_arguments` what came.
 
     `malformed` says why the raw text was not understood, "" when it was. `timeout` in seconds, None: none.
+    `again`: the call was interrupted by the end of its worker; the workspace is as it was before it.
     """
 
     kind: Literal["tool_call_started"] = "tool_call_started"
@@ -142,6 +162,7 @@ class ToolCallStarted(Base):
     raw_arguments: str
     malformed: str = ""
     timeout: float | None = None
+    again: bool = False
 
 
 class StreamFacts(Base):
@@ -232,28 +253,38 @@ class HistoryRewritten(Base):
 
 
 class MessageSent(Base):
-    """A person's message, as it joins the conversation."""
+    """A person's message, as it joins the conversation. `ask` as in `ControlAsked`."""
 
     kind: Literal["message_sent"] = "message_sent"
     person: str
     message: JSONObject
+    ask: int = 0
 
 
 class ControlAsked(Base):
-    """Somebody asked for something. `control`: cancel, pause, resume, limit, message."""
+    """Somebody asked for something. `control`: cancel, pause, resume, limit, message, attempt, again.
+
+    `value`: for `limit` {"limit": name, "after": number or None}, for `message` {"text": …}, for `again`
+    {"run": the new run's number}. `ask` numbers what was asked within the lab; the event of its effect
+    (`paused`, `resumed`, `limit_changed`, `message_sent`) carries the same number. 0: not numbered.
+    """
 
     kind: Literal["control_asked"] = "control_asked"
     control: str
     person: str
     value: JSONObject = Field(default_factory=dict)
+    ask: int = 0
 
 
 class LimitChanged(Base):
+    """A limit holds from here on. `before` and `after` in its unit, dollars as text; None: no limit."""
+
     kind: Literal["limit_changed"] = "limit_changed"
     limit: str
     before: Any
     after: Any
     person: str
+    ask: int = 0
 
 
 class LimitReached(Base):
@@ -268,11 +299,13 @@ class LimitReached(Base):
 class Paused(Base):
     kind: Literal["paused"] = "paused"
     person: str
+    ask: int = 0
 
 
 class Resumed(Base):
     kind: Literal["resumed"] = "resumed"
     person: str
+    ask: int = 0
 
 
 class PatchCaptured(Base):
@@ -346,6 +379,7 @@ class RunEnded(Base):
 
 Event = Annotated[
     AttemptStarted
+    | AttemptContinued
     | SandboxStarted
     | SandboxLost
     | ModelCallStarted

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -138,11 +138,17 @@ class RedactingSink:
         self._redactor = redactor
 
     def append(self, event: Event) -> Record:
+        return self._sink.append(self._cleaned(event))
+
+    def append_all(self, events: Sequence[Event]) -> list[Record]:
+        return self._sink.append_all([self._cleaned(event) for event in events])
+
+    def _cleaned(self, event: Event) -> Event:
         if self._is_clean(event):
-            return self._sink.append(event)
+            return event
         fields = event.model_dump()
         clean = _mapped(fields, lambda text: storable(self._redactor.text(text)))
-        return self._sink.append(event if clean is fields else EVENT_ADAPTER.validate_python(clean))
+        return event if clean is fields else EVENT_ADAPTER.validate_python(clean)
 
     def _is_clean(self, event: Event) -> bool:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,9 @@ class Sink(Protocol):
 
     def append(self, event: Event) -> Record:
         """Give the event the next number and keep it."""
+
+    def append_all(self, events: Sequence[Event]) -> list[Record]:
+        """As `append` for each; after a crash either all of them are in the log or none."""
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         """Show text that is still streaming. Overwritten by the next draft, gone with the next event.
@@ -63,6 +66,9 @@ class ListSink:
         self._next += 1
         self.records.append(record)
         return record
+
+    def append_all(self, events: Sequence[Event]) -> list[Record]:
+        return [self.append(event) for event in events]
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         self.drafts.append(content)

@@ -3,12 +3,13 @@
 from lab.models.endpoints import Endpoint, Model
 from lab.models.experiments import Arm, Attempt, Experiment, Run
 from lab.models.harnesses import Harness, HarnessVersion
-from lab.models.log import Blob, Call, Control, Draft, Event
-from lab.models.people import Consent, Membership, Role, SignInLink
+from lab.models.log import Blob, Call, Control, Draft, Event, Purge
+from lab.models.people import ApiToken, Consent, Membership, Role, SignInFailure, SignInLink
 from lab.models.tasks import HiddenTaskPart, Task, TaskCheck, TaskSet
 from lab.models.verifications import RunFacts, TestResult, Verification
 
 __all__ = [
+    "ApiToken",
     "Arm",
     "Attempt",
     "Blob",
@@ -24,9 +25,11 @@ __all__ = [
     "HiddenTaskPart",
     "Membership",
     "Model",
+    "Purge",
     "Role",
     "Run",
     "RunFacts",
+    "SignInFailure",
     "SignInLink",
     "Task",
     "TaskCheck",

@@ -72,18 +72,42 @@ class Call(models.Model):
 
 
 class Blob(models.Model):
-    """Bytes kept once by content: a compressed file under the data folder."""
+    """Bytes kept once by content: a compressed file under the data folder.
+
+    One that a purge removed keeps its row as a tombstone: hash, size, and which purge.
+    """
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     size = models.PositiveBigIntegerField()
     stored_size = models.PositiveBigIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
+    purge = models.ForeignKey(
+        "lab.Purge", null=True, blank=True, on_delete=models.PROTECT, related_name="blobs"
+    )
 
     class Meta:
         db_table = "lab_blob"
 
     def __str__(self) -> str:
         return self.sha256
+
+
+class Purge(models.Model):
+    """A leaked secret was taken out of everything stored. Of the secret itself only its hash is kept."""
+
+    secret_sha256 = models.CharField(max_length=64)
+    person = models.CharField(max_length=200, blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+    # Where it was found: how many events, blobs, drafts, other texts; which runs.
+    found = models.JSONField(default=dict, blank=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "lab_purge"
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"purge {self.pk}"
 
 
 class Control(models.Model):
@@ -95,6 +119,8 @@ class Control(models.Model):
         RESUME = "resume", "resume"
         LIMIT = "limit", "limit"
         MESSAGE = "message", "message"
+        ATTEMPT = "attempt", "another attempt"
+        AGAIN = "again", "run again"
 
     run = models.ForeignKey("lab.Run", on_delete=models.CASCADE, related_name="controls")
     kind = models.CharField(max_length=16, choices=Kind)

@@ -55,6 +55,43 @@ class SignInLink(models.Model):
         return f"sign-in link for {self.user}"
 
 
+class SignInFailure(models.Model):
+    """A sign-in that failed, for slowing down whoever guesses. `name` and `address` as they were sent."""
+
+    name = models.CharField(max_length=200)
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "lab_sign_in_failure"
+        indexes = [models.Index(fields=["at"], name="sign_in_failure_at")]
+
+    def __str__(self) -> str:
+        return f"failed sign-in of {self.name}"
+
+
+class ApiToken(models.Model):
+    """Lets a program act for a person, in a role no higher than that person's. Only the hash is kept."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    role = models.CharField(max_length=16, choices=Role)
+    token_hash = models.CharField(max_length=64, unique=True)
+    # What lists show, so that a person tells tokens apart.
+    beginning = models.CharField(max_length=16)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "lab_api_token"
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user}"
+
+
 class Consent(models.Model):
     """Something an admin agreed to once for the lab, such as runs without isolation."""
 

@@ -78,6 +78,11 @@ class RunFacts(models.Model):
     changed_files = models.JSONField(default=list, blank=True)
     peak_memory_bytes = models.BigIntegerField(null=True, blank=True)
     agent_seconds = models.FloatField(null=True, blank=True)
+    # How often another worker child went on with an attempt, over all attempts.
+    continuations = models.PositiveIntegerField(default=0, db_default=0)
+    # People stepped in: rates, pairs and costs leave such a run out unless asked, and count it beside them.
+    limits_changed = models.BooleanField(default=False, db_default=False)
+    got_message = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "lab_run_facts"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import DatabaseError, connections
@@ -69,17 +70,24 @@ class DatabaseSink:
         self._thread.join()
 
     def append(self, event: Event) -> Record:
+        return self.append_all([event])[0]
+
+    def append_all(self, events: Sequence[Event]) -> list[Record]:
+        # The writer takes everything that waits into one transaction, so these are never parted.
         with self._lock:
             while len(self._waiting) >= MAX_WAITING and self._error is None:
                 self._written.wait(1.0)
             self._raise_error()
-            self._last_seq += 1
-            record = Record(seq=self._last_seq, attempt=self._attempt, at=now(), event=event)
-            self._waiting.append(record)
+            at = now()
+            numbered = enumerate(events, start=self._last_seq + 1)
+            records = [Record(seq=seq, attempt=self._attempt, at=at, event=event) for seq, event in numbered]
+            self._last_seq += len(records)
+            was_quiet = not self._waiting
+            self._waiting += records
             self._draft = None
-            if len(self._waiting) == 1:
+            if was_quiet and records:
                 self._work.notify()
-        return record
+        return records
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         with self._lock:
