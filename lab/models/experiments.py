@@ -88,13 +88,14 @@ class RunQuerySet(models.QuerySet["Run"]):
         )
 
     def holding_slots(self) -> RunQuerySet:
-        """Runs a worker is at work on, or was when it died."""
+        """Runs a worker is at work on, or was when it died; a paused run only while a worker waits with it."""
         # Named one by one, so that the index finds these few among all that are queued or have ended.
         statuses = (Run.Status.PREPARING, Run.Status.RUNNING, Run.Status.PAUSED, Run.Status.VERIFYING)
-        return self.filter(status__in=statuses)
+        leased = Attempt.objects.filter(run=OuterRef("pk"), lease_until__isnull=False)
+        return self.filter(status__in=statuses).exclude(Q(status=Run.Status.PAUSED) & ~Exists(leased))
 
     def claimable(self, *, slots: int) -> RunQuerySet:
-        """Queued runs that may start now, the next one first.
+        """Queued runs that may start now, the next one first: what was begun goes on before anything new.
 
         Free slots of lab, endpoint and experiment are counted in the same query. `position` interleaves the
         arms of an experiment, and experiments with each other.
@@ -119,7 +120,7 @@ class RunQuerySet(models.QuerySet["Run"]):
             .filter(lab_active__lt=slots)
             .exclude(arm__model__endpoint__in=full_endpoints.order_by().values("pk"))
             .exclude(experiment__in=full_experiments.order_by().values("pk"))
-            .order_by("position", "id")
+            .order_by(F("started_at").asc(nulls_last=True), "position", "id")
         )
 
     def abandoned(self, *, now: dt.datetime) -> RunQuerySet:
@@ -194,8 +195,14 @@ class Attempt(models.Model):
     lease_token = models.PositiveBigIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
     worker = models.CharField(max_length=200, blank=True, default="")
-    # Its worker was stopped in an orderly way; such an attempt is none of those a run may have.
+    # The worker that held it last was stopped in an orderly way: no sign that the attempt kills workers.
     handed_over = models.BooleanField(default=False, db_default=False)
+    # Since when its lease is known to have run out: whoever could not reach the database either has some
+    # seconds to say that it is still there.
+    doubted_at = models.DateTimeField(null=True, blank=True)
+    # How many workers have died with it since the log's event `lost_after`, its last committed step.
+    workers_lost = models.PositiveIntegerField(default=0, db_default=0)
+    lost_after = models.PositiveIntegerField(default=0, db_default=0)
     sandbox = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)

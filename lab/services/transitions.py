@@ -14,7 +14,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
     _Status.QUEUED: (_Status.PREPARING, _Status.RUNNING, _Status.PAUSED, _Status.VERIFYING),
     _Status.PREPARING: (_Status.QUEUED,),
     _Status.RUNNING: (_Status.PREPARING, _Status.PAUSED),
-    _Status.PAUSED: (_Status.RUNNING,),
+    _Status.PAUSED: (_Status.QUEUED, _Status.PREPARING, _Status.RUNNING),
     _Status.VERIFYING: (_Status.PREPARING, _Status.RUNNING, _Status.PAUSED),
     _Status.ENDED: (
         _Status.QUEUED,
