@@ -7,20 +7,21 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
+from django.http.request import split_domain_port, validate_host
 
 from lab.live import messages
 from lab.live.hub import Message, Topic, Viewer
 from lab.live.list_feed import rows_now
 from lab.live.run_feed import current_draft, current_panel
 from lab.live.tail import hub
-from lab.models import Experiment, Run
+from lab.models import Experiment, Role, Run
 from lab.services import access
 from lab.services.trajectories import Batch, LogReader
 
@@ -33,6 +34,8 @@ _NUMBERS = 200
 class LiveConsumer(AsyncWebsocketConsumer, ABC):
     """What the sockets of runs and of lists share: access, the queue, the task that sends."""
 
+    # Who may watch; a socket that does not say so is no route of the lab's.
+    access: ClassVar[Role]
     topic: Topic
     viewer: Viewer
     sender: asyncio.Task[None] | None = None
@@ -61,14 +64,14 @@ class LiveConsumer(AsyncWebsocketConsumer, ABC):
 
     @database_sync_to_async
     def _may_watch(self) -> bool:
-        return access.role_of(self._scope["user"]) is not None and self._find()
+        return access.holds(self._scope["user"], self.access) and self._find()
 
     @database_sync_to_async
     def _may_still_watch(self) -> bool:
         """Whether the session is still there and its person still belongs to the lab."""
         session, user = self._scope["session"], self._scope["user"]
         fresh = User.objects.filter(pk=user.pk).first() or AnonymousUser()
-        return session.exists(session.session_key) and access.role_of(fresh) is not None
+        return session.exists(session.session_key) and access.holds(fresh, self.access)
 
     @abstractmethod
     def _find(self) -> bool:
@@ -119,6 +122,7 @@ class RunConsumer(LiveConsumer):
     It joins first and reads the log then, so that nothing falls between the two.
     """
 
+    access = Role.VIEWER
     sent: int = 0
 
     def _find(self) -> bool:
@@ -191,6 +195,8 @@ class ListConsumer(LiveConsumer):
 class ExperimentConsumer(ListConsumer):
     """The rows of one experiment."""
 
+    access = Role.VIEWER
+
     def _find(self) -> bool:
         self.topic = Topic("experiment", int(self._scope["url_route"]["kwargs"]["experiment_id"]))
         return Experiment.objects.filter(pk=self.topic.key).exists()
@@ -198,6 +204,8 @@ class ExperimentConsumer(ListConsumer):
 
 class HomeConsumer(ListConsumer):
     """The rows of what runs now and of what ends while one watches."""
+
+    access = Role.VIEWER
 
     def _find(self) -> bool:
         self.topic = Topic("home", 0)
@@ -214,10 +222,14 @@ def _numbers(scope: Mapping[str, Any], name: str) -> list[int]:
 def same_origin(scope: Mapping[str, Any]) -> bool:
     """Whether the page that asks was served by this very host and port, or by a trusted origin.
 
-    Cookies do not know ports: without this, a page of another program on this machine could watch.
+    Cookies do not know ports: without this, a page of another program on this machine could watch. And the
+    host must be a name of the lab's own: a foreign one that leads here (DNS rebinding) is refused.
     """
     headers = dict(scope.get("headers", []))
     origin = headers.get(b"origin", b"").decode("latin-1")
+    host = headers.get(b"host", b"").decode("latin-1")
+    if not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):
+        return False
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return True
-    return bool(origin) and urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
+    return bool(origin) and urlsplit(origin).netloc == host

@@ -18,7 +18,7 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed, without_grouping
 from lab.engine.llm.base import ModelConfig, Price, Usage
 from lab.models import Endpoint, Model, Role
-from lab.services.access import require
+from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector
 
 SCRIPTED_ENDPOINT = "scripted"
@@ -48,6 +48,7 @@ def sync_scripted() -> list[Model]:
     ]
 
 
+@for_role(Role.ADMIN)
 def connect(
     *,
     by: User,
@@ -70,7 +71,6 @@ def connect(
         FieldErrors: for base_url, model_id, key_variable, context_window, name; each names value and way out.
             "replace" is among them when ticking it is a way out.
     """
-    require(by, Role.ADMIN)
     errors = FieldErrorCollector()
     asked = _Asked(
         base_url=_base_url(base_url, errors),

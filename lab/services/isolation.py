@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from lab.engine.errors import LabError
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.models import Consent, Role
-from lab.services.access import require
+from lab.services.access import for_role
 
 WITHOUT_ISOLATION = "run without isolation"
 ISOLATED = "bubblewrap"
@@ -87,13 +87,13 @@ def provider(kind: str) -> SandboxProvider:
     return registry.provider(kind)
 
 
+@for_role(Role.ADMIN)
 def consent_without_isolation(*, by: User) -> None:
     """An admin agrees, once for the lab, to runs whose commands are not isolated from this machine.
 
     Raises:
         AccessDeniedError: not an admin.
     """
-    require(by, Role.ADMIN)
     Consent.objects.get_or_create(name=WITHOUT_ISOLATION, defaults={"person": by})
 
 

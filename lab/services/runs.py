@@ -9,16 +9,13 @@ from typing import Any, NamedTuple
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
-from lab.engine.errors import ExitReason, InvalidValueError
-from lab.engine.events import ControlAsked, RunEnded
+from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import canonical_sha256
-from lab.models import Arm, Attempt, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
-from lab.services import log
-from lab.services.access import require
+from lab.models import Arm, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
+from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.isolation import IsolationMissingError, consent_without_isolation, sandbox_kind
@@ -46,6 +43,7 @@ class _Asked(NamedTuple):
     lifted: set[str]
 
 
+@for_role(Role.OPERATOR)
 def launch(
     *,
     by: User,
@@ -69,7 +67,6 @@ def launch(
         AccessDeniedError: `by` is no operator.
         FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation" and each limit.
     """
-    require(by, Role.OPERATOR)
     content = [*(sorted(row.pk for row in rows) for rows in (tasks, harness_versions, models)), name, kind]
     key = _key_of(idempotency_key, [*content, str(seeds).strip(), _as_asked(limits or {})])
     if key and (earlier := _earlier(key)):
@@ -88,7 +85,7 @@ def launch(
         with transaction.atomic():
             fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
             experiment = Experiment.objects.create(**fields, idempotency_key=key)
-            ring_workers(runs=len(_create_runs(experiment, plans, tasks, count)))
+            ring_workers(runs=len(_create_runs(experiment, plans, tasks, range(1, count + 1))))
     except IntegrityError:
         # The same form was sent twice at once, and the other one was first.
         first = _earlier(key) if key else None
@@ -98,35 +95,39 @@ def launch(
     return experiment
 
 
-def cancel(*, run: Run, by: User) -> None:
-    """Cancel a run: valid in every state, any number of times.
+@for_role(Role.OPERATOR)
+def launch_again(*, run: Run, by: User, key: str = "") -> tuple[Run, bool]:
+    """A new run with the task, harness version, model, limits and seed of `run`, an experiment of its own.
 
-    A queued run ends at once. A run that a worker holds is stopped by that worker, which looks once a second.
-    One that has ended stays as it is.
+    The same `key` for the same run launches once; the second value says whether this call did. The limits are
+    those of the arm, whatever people changed while `run` went on.
 
     Raises:
         AccessDeniedError: `by` is no operator.
+        FieldErrors: "isolation".
     """
-    require(by, Role.OPERATOR)
+    arm = run.arm
+    errors = FieldErrorCollector()
+    _isolation([run.task], [arm.model], errors)
+    errors.raise_if_any()
+    stored = _key_of(key, ["again", run.pk])
+    if stored and (earlier := _earlier(stored)):
+        return Run.objects.get(experiment=earlier), False
+    fields = {"kind": run.experiment.kind, "task_set": run.task.task_set, "launched_by": by}
+    plan = _Plan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
     with transaction.atomic():
-        current = Run.objects.select_for_update().get(pk=run.pk)
-        if current.status == Run.Status.ENDED or current.cancel_asked:
-            return
-        Run.objects.filter(pk=run.pk).update(cancel_asked=True)
-        control = Control.objects.create(run=current, kind=Control.Kind.CANCEL, asked_by=by)
-        if current.status == Run.Status.QUEUED:
-            end_without_worker(run=current, reason=ExitReason.CANCELLED, control=control)
+        experiment = Experiment.objects.create(**fields, idempotency_key=stored)
+        (fresh,) = _create_runs(experiment, [plan], [run.task], [run.seed])
+        ring_workers()
+    return fresh, True
 
 
-def end_without_worker(*, run: Run, reason: ExitReason, control: Control | None = None) -> None:
-    """End a run that no worker holds; a control that was asked and never seen is written down first."""
-    attempt = Attempt.objects.filter(run=run).order_by("-n").values_list("n", flat=True).first()
-    events: list[Any] = []
-    if control is not None:
-        events.append(ControlAsked(control=control.kind, person=control.asked_by.get_username()))
-        Control.objects.filter(pk=control.pk).update(seen_at=timezone.now())
-    events.append(RunEnded(exit_reason=reason.value))
-    log.append(run_id=run.pk, attempt=attempt or 0, lease_token=None, events=events)
+@for_role(Role.OPERATOR)
+def cancel(*, run: Run, by: User) -> None:
+    """As `controls.ask` with "cancel"."""
+    from lab.services import controls
+
+    controls.ask(run=run, by=by, control=Control.Kind.CANCEL)
 
 
 def _as_asked(limits: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -253,7 +254,7 @@ def _check_prices(plans: Sequence[_Plan], asked: _Asked, errors: FieldErrorColle
 
 
 def _create_runs(
-    experiment: Experiment, plans: Sequence[_Plan], tasks: Sequence[Task], seeds: int
+    experiment: Experiment, plans: Sequence[_Plan], tasks: Sequence[Task], seeds: Sequence[int]
 ) -> list[Run]:
     arms = [
         Arm.objects.create(
@@ -274,9 +275,11 @@ def _create_runs(
     return runs
 
 
-def _interleaved(arms: Sequence[Arm], tasks: Sequence[Task], seeds: int) -> Iterator[tuple[int, Task, Arm]]:
+def _interleaved(
+    arms: Sequence[Arm], tasks: Sequence[Task], seeds: Sequence[int]
+) -> Iterator[tuple[int, Task, Arm]]:
     """Arms take turns, so that a slow hour of a server or of this machine meets all of them alike."""
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         for task in tasks:
             for arm in arms:
                 yield seed, task, arm

@@ -16,6 +16,7 @@ from lab.web.http import for_role, signed_in
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def endpoint_list(request: HttpRequest) -> HttpResponse:
     rows = [
         (model, endpoints.key_is_set(endpoint=model.endpoint), endpoints.price_is_known(model))

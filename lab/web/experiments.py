@@ -8,13 +8,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from lab.models import Experiment, Run
+from lab.models import Experiment, Role, Run
 from lab.services import overview
+from lab.web.http import for_role
 
 PAGE = 100
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def experiment_list(request: HttpRequest) -> HttpResponse:
     experiments = Experiment.objects.select_related("launched_by", "task_set").annotate(
         run_count=Count("runs"),
@@ -28,6 +30,7 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment = get_object_or_404(Experiment.objects.select_related("launched_by", "task_set"), pk=pk)
     runs = Run.objects.filter(experiment=experiment).for_rows().order_by("position", "id")

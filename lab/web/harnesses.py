@@ -10,17 +10,20 @@ from django.views.decorators.http import require_safe
 
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS
-from lab.models import HarnessVersion
+from lab.models import HarnessVersion, Role
 from lab.web.forms import LIMIT_LABELS, shown_limits
+from lab.web.http import for_role
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def harness_list(request: HttpRequest) -> HttpResponse:
     versions = HarnessVersion.objects.select_related("harness")
     return render(request, "harnesses/list.html", {"place": "harnesses", "versions": versions})
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def harness_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Prompt, tools, limits and settings of one version, as they are on the wire."""
     version = get_object_or_404(HarnessVersion.objects.select_related("harness"), pk=pk)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from lab.services import lab
+from lab.web.http import for_everyone
 
 
-@login_not_required
+@for_everyone
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
     """200 as soon as the process answers."""
     return JsonResponse({"status": "ok"})
 
 
-@login_not_required
+@for_everyone
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """200 when the database answers and a worker has reported lately, else 503 with what is missing."""

@@ -17,6 +17,7 @@ from lab.web.http import for_role, signed_in
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def home(request: HttpRequest) -> HttpResponse:
     fresh = not Run.objects.exists()
     form = LaunchForm(task_set=tasks.current_task_set())

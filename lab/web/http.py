@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from http import HTTPStatus
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, TypeVar
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.auth.models import AnonymousUser, User
@@ -20,8 +19,7 @@ CONTENT_SECURITY_POLICY = (
     "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-Rest = ParamSpec("Rest")
-View = Callable[Concatenate[HttpRequest, Rest], HttpResponseBase]
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 class ContentSecurityPolicyMiddleware:
@@ -36,11 +34,31 @@ class ContentSecurityPolicyMiddleware:
         return response
 
 
-class SignInMiddleware(LoginRequiredMiddleware):
-    """Sends people to the sign-in page. A script that fetches a part of a page is told 401 instead.
+class AccessMiddleware(LoginRequiredMiddleware):
+    """Lets a view run for those its decision names (`for_role`, `for_everyone`), and refuses one without.
 
-    Otherwise the browser would follow to the sign-in page by itself, and the script would put that in.
+    Pages send people to the sign-in page. A script that fetches a part of a page is told 401 instead:
+    otherwise the browser would follow to the sign-in page by itself, and the script would put that in.
     """
+
+    def process_view(
+        self,
+        request: HttpRequest,
+        view_func: Callable[..., Any],
+        view_args: tuple[Any, ...],
+        view_kwargs: dict[str, Any],
+    ) -> HttpResponseBase | None:
+        decision: access.Decision | None = getattr(view_func, "access", None)
+        if decision == access.EVERYONE:
+            return None
+        if not request.user.is_authenticated:
+            return self.handle_no_permission(request, view_func)
+        if decision is None:
+            raise PermissionDenied(
+                f"Nobody has decided who may use {request.path}; this is a fault of the lab."
+            )
+        require(request, Role(decision))
+        return None
 
     def handle_no_permission(  # type: ignore[override]  # the stubs know of redirects only
         self, request: HttpRequest, view_func: Callable[..., Any]
@@ -59,35 +77,32 @@ def signed_in(request: HttpRequest) -> User:
 
 def holds(request: HttpRequest, role: Role) -> bool:
     """Whether the person who asks has this role or a higher one."""
-    held = access.role_of(signed_in(request))
-    return held is not None and held.includes(role)
+    return access.holds(signed_in(request), role)
 
 
 def require(request: HttpRequest, role: Role) -> None:
     """Let people of this role or a higher one pass.
 
     Raises:
-        PermissionDenied: everybody else; it says which role is needed and which one is held.
+        AccessDeniedError: everybody else; it says which role is needed and which one is held.
     """
-    if not holds(request, role):
-        held = access.role_of(signed_in(request))
-        raise PermissionDenied(
-            f"This needs the role {role.label}; yours is {held.label if held else 'none'}."
-        )
+    access.require(signed_in(request), role)
 
 
-def for_role(role: Role) -> Callable[[View[Rest]], View[Rest]]:
-    """Let a view be used by people of this role or a higher one; everybody else gets 403 and who may."""
+def for_role(role: Role) -> Callable[[View], View]:
+    """A view for people of this role or a higher one; everybody else gets 403 and is told who may."""
 
-    def decorate(view: View[Rest]) -> View[Rest]:
-        @wraps(view)
-        def checked(request: HttpRequest, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
-            require(request, role)
-            return view(request, *args, **kwargs)
-
-        return cast(View[Rest], checked)
+    def decorate(view: View) -> View:
+        vars(view)["access"] = role
+        return view
 
     return decorate
+
+
+def for_everyone(view: View) -> View:
+    """A view for whoever asks, signed in or not."""
+    vars(view)["access"] = access.EVERYONE
+    return view
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout
-from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -13,18 +12,19 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from lab.engine.errors import InvalidValueError
+from lab.models import Role
 from lab.services import people
-from lab.web.http import signed_in
+from lab.web.http import for_everyone, for_role, signed_in
 
 
-@login_not_required
+@for_everyone
 @require_GET
 def sign_in(request: HttpRequest) -> HttpResponse:
     """Says how to get a link; there are no passwords."""
     return render(request, "people/sign_in.html", {"place": ""})
 
 
-@login_not_required
+@for_everyone
 @never_cache
 @require_GET
 def sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
@@ -39,6 +39,7 @@ def sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
     return redirect("home")
 
 
+@for_everyone
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     logout(request)
@@ -46,6 +47,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@for_role(Role.VIEWER)
 def person_settings(request: HttpRequest) -> HttpResponse:
     """Theme and single keys of the person."""
     user = signed_in(request)
@@ -62,6 +64,7 @@ def person_settings(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@for_role(Role.VIEWER)
 def theme(request: HttpRequest) -> HttpResponse:
     """Change the theme and stay where one is."""
     try:

@@ -27,6 +27,7 @@ _PATCH_CHARACTERS = 1_000_000
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
     """Opens at the end while the run goes on, at the start when it has ended, around `?at=` when asked."""
     run = run_pages.find_run(run_id)
@@ -70,6 +71,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def run_map(request: HttpRequest, run_id: int) -> HttpResponse:
     """The links of the minimap."""
     get_object_or_404(Run, pk=run_id)
@@ -77,6 +79,7 @@ def run_map(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def run_steps(request: HttpRequest, run_id: int) -> HttpResponse:
     """About 50 steps before or after an event, with a link to what lies beyond them."""
     get_object_or_404(Run, pk=run_id)
@@ -87,6 +90,7 @@ def run_steps(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     """One text of an event as HTML, up to 400,000 characters of it."""
     part = request.GET.get("part", "observation")
@@ -129,6 +133,7 @@ def _body(request: HttpRequest, run_id: int, seq: int, part: str) -> trajectorie
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def event_raw(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     """One text of an event as it was printed, every byte of it."""
     part = request.GET.get("part", "observation")
@@ -148,6 +153,7 @@ def _download(text: str, name: str) -> HttpResponse:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
     """The patch to download; with `?show=diff` as a coloured diff."""
     event = run_pages.patch_event(get_object_or_404(Run, pk=run_id))
@@ -160,6 +166,7 @@ def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def run_tests(request: HttpRequest, run_id: int) -> HttpResponse:
     """Every test of the latest grading."""
     get_object_or_404(Run, pk=run_id)

@@ -8,16 +8,18 @@ from django.views.decorators.http import require_safe
 
 from lab.models import Role, Run, Task, TaskSet
 from lab.render.markdown import render_markdown
-from lab.web.http import holds
+from lab.web.http import for_role, holds
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def task_list(request: HttpRequest) -> HttpResponse:
     task_sets = TaskSet.objects.prefetch_related("tasks__checks")
     return render(request, "tasks/list.html", {"place": "tasks", "task_sets": task_sets})
 
 
 @require_safe
+@for_role(Role.VIEWER)
 def task_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Statement for everybody; gold patch and hidden tests for operators and admins, on asking."""
     task = get_object_or_404(Task.objects.select_related("task_set", "hidden"), pk=pk)
