@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 PROJECT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"http://\S+/sign-in/\S+")
@@ -57,7 +59,11 @@ def wait_for(look: Callable[[], Found], *, what: str, seconds: float = 30.0) -> 
 
 
 class WholeLab:
-    """One lab on loopback: web, workers, tick. `settings` are variables such as LAB_RUN_SLOTS."""
+    """One lab on loopback: web, workers, tick. `settings` are variables such as LAB_RUN_SLOTS.
+
+    Where LAB_TEST_DATABASE_URL names a PostgreSQL, it gets a database of its own there; where
+    LAB_TEST_REDIS_URL names a Redis, that is its broker and doorbell.
+    """
 
     def __init__(self, **settings: str) -> None:
         self.port = free_port()
@@ -67,7 +73,8 @@ class WholeLab:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
         self.environment = {
             **inherited,
-            "DATABASE_URL": "",
+            "DATABASE_URL": _new_database(os.environ.get("LAB_TEST_DATABASE_URL", "")),
+            "LAB_REDIS_URL": os.environ.get("LAB_TEST_REDIS_URL", ""),
             "DJANGO_SETTINGS_MODULE": "lab.settings",
             "LAB_DATA_DIR": str(self.data_folder),
             "LAB_PORT": str(self.port),
@@ -91,6 +98,7 @@ class WholeLab:
     ) -> None:
         self.stop()
         shutil.rmtree(self.data_folder, ignore_errors=True)
+        _drop_database(self.environment["DATABASE_URL"])
 
     @property
     def url(self) -> str:
@@ -167,7 +175,9 @@ class WholeLab:
         raise LookupError(f"no child of `manage.py up` has {' '.join(words)}")
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Rows of its database, read as another program reads them."""
+        """Rows of its database, read as another program reads them. Values stand for the marks `?`."""
+        if url := self.environment["DATABASE_URL"]:
+            return _query_postgresql(url, sql.replace("?", "%s"), values)
         address = f"file:{self.data_folder / 'lab.sqlite3'}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=20)) as connection:
             return connection.execute(sql, values).fetchall()
@@ -193,6 +203,30 @@ class WholeLab:
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def _new_database(server: str) -> str:
+    """The address of a new database at the PostgreSQL that `server` names, "" for a lab on SQLite."""
+    if not server:
+        return ""
+    name = f"lab_whole_{secrets.token_hex(6)}"
+    _query_postgresql(server, f"CREATE DATABASE {name}")
+    return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+
+
+def _drop_database(url: str) -> None:
+    if url:
+        parts = urlsplit(url)
+        server = urlunsplit(parts._replace(path="/postgres"))
+        _query_postgresql(server, f"DROP DATABASE IF EXISTS {parts.path.strip('/')} WITH (FORCE)")
+
+
+def _query_postgresql(url: str, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql, values or None)  # type: ignore[call-overload] # no literal
+        return cursor.fetchall() if cursor.description else []
 
 
 def commands() -> dict[int, str]:
