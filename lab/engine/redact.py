@@ -1,9 +1,8 @@
-"""Keeps secrets out of what is stored and sent on.
+"""Keeps the secrets that the lab knows out of what is stored and sent on.
 
-Two different things, kept apart. *Known* secrets (endpoint keys, the lab's own) are replaced as text enters
-the lab from a sandbox or a server, before anything is stored or joins a conversation: `Redactor` and
-`RedactingSink`. Text that only *looks like* a key belongs to the trajectory and stays in it unchanged;
-`mask_key_shapes` is for whoever shows it. Pages show such text as it is.
+Endpoint keys and the lab's own secrets are replaced as text enters the lab from a sandbox or a server, before
+anything is stored or joins a conversation: `Redactor` and `RedactingSink`. Text that only looks like a key
+belongs to the trajectory and stays in it unchanged; pages mask it (`key_shapes`).
 """
 
 from __future__ import annotations
@@ -169,54 +168,3 @@ class RedactingSink:
 
     def flush(self) -> None:
         self._sink.flush()
-
-
-# What keys of well-known providers look like. Each begins with a mark that ordinary text does not have.
-_KEY_SHAPES = (
-    r"sk-ant-[A-Za-z0-9_-]{20,}",
-    r"sk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}",
-    r"pk-lf-[A-Za-z0-9-]{20,}",
-    r"gsk_[A-Za-z0-9]{20,}",
-    r"xai-[A-Za-z0-9]{20,}",
-    r"r8_[A-Za-z0-9]{20,}",
-    r"nvapi-[A-Za-z0-9_-]{20,}",
-    r"pplx-[A-Za-z0-9]{20,}",
-    r"fw_[A-Za-z0-9]{20,}",
-    r"tgp_v1_[A-Za-z0-9_-]{20,}",
-    r"hf_[A-Za-z0-9]{20,}",
-    r"gh[pousr]_[A-Za-z0-9]{20,}",
-    r"github_pat_[A-Za-z0-9_]{20,}",
-    r"glpat-[A-Za-z0-9_-]{16,}",
-    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
-    r"xapp-[A-Za-z0-9-]{10,}",
-    r"AIza[A-Za-z0-9_-]{35}",
-    r"ya29\.[A-Za-z0-9_-]{20,}",
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
-    r"npm_[A-Za-z0-9]{30,}",
-    r"pypi-[A-Za-z0-9_-]{40,}",
-    r"dckr_pat_[A-Za-z0-9_-]{20,}",
-    r"dop_v1_[a-f0-9]{40,}",
-    r"lin_api_[A-Za-z0-9]{20,}",
-    r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{1,8000}?-----END [A-Z ]*PRIVATE KEY-----",
-    r"(?<=[Bb]earer )[A-Za-z0-9_.~+/-]{20,}=*",
-    r"(?<=://)[^\s/:@]{1,80}:[^\s/@]{3,200}(?=@)",
-)
-_LOOKS_LIKE_KEY = re.compile(r"(?<![A-Za-z0-9_])(?:" + "|".join(_KEY_SHAPES) + ")")
-# A variable whose name says that it holds a secret, assigned at the beginning of a line.
-_ASSIGNED = re.compile(
-    r"(?m)^((?:export )?[A-Z0-9_]*"
-    r"(?:API_KEY|APIKEY|SECRET_KEY|ACCESS_KEY|AUTH_TOKEN|_TOKEN|_SECRET|PASSWORD)=[\"']?)"
-    r"(?!\[)[^\s\"'$]{8,}"
-)
-MASK = "[looks like a key]"
-
-
-def mask_key_shapes(text: str) -> str:
-    """For showing: text with everything masked that has the shape of a well-known provider's key.
-
-    Named variables are masked too where a line assigns them, as `env` prints it (`OPENAI_API_KEY=…`).
-    """
-    return _ASSIGNED.sub(rf"\1{MASK}", _LOOKS_LIKE_KEY.sub(MASK, text))

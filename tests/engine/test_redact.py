@@ -1,4 +1,4 @@
-"""Known secrets never enter the log or a conversation; what looks like a key is masked where it is shown."""
+"""Known secrets never enter the log or a conversation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.engine.events import ModelCallFailed, ModelCallStarted
-from lab.engine.redact import MASK, RedactingSink, Redactor, mask_key_shapes
+from lab.engine.redact import RedactingSink, Redactor
 from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import ListSink
 
@@ -132,57 +132,3 @@ class TestSink:
         kept = [event.message for event in inner.events if isinstance(event, ModelCallFailed)]
         assert kept == ["a\u2400b", "a\ufffdb", "a\\u0000b"]
         assert inner.drafts == ["a\u2400b"]
-
-
-# Made up: the shape of each provider's keys, joined here so that no scanner takes them for real ones.
-SHAPES = [
-    "sk-" + "ant-api03-" + "Ab1_" * 10,
-    "sk-" + "proj-" + "a1B2" * 10,
-    "sk-" + "a1B2" * 12,
-    "sk-" + "or-v1-" + "0a" * 32,
-    "gsk_" + "aB1" * 15,
-    "xai-" + "aB1" * 15,
-    "nvapi-" + "aB1_" * 12,
-    "r8_" + "aB1" * 12,
-    "hf_" + "aB1" * 11,
-    "ghp_" + "aB1" * 12,
-    "github_pat_" + "aB1_" * 12,
-    "glpat-" + "aB1-" * 6,
-    "xoxb-" + "123-456-" + "aB1" * 6,
-    "AIza" + "aB1_-" * 7,
-    "AKIA" + "ABCD1234" * 2,
-    "npm_" + "aB1" * 12,
-    "pypi-" + "AgEI" * 12,
-    "SG." + "aB1_" * 5 + "." + "aB1_" * 5,
-    "sk_" + "live_" + "aB1" * 8,
-    "eyJ" + "hbGciOiJI" + "." + "eyJ" + "zdWIiOiIx" + "." + "c2lnbmF0dXJl",
-]
-
-
-class TestKeyShapes:
-    @pytest.mark.parametrize("key", SHAPES, ids=lambda key: key[:8])
-    @pytest.mark.parametrize("around", ["{}", "MY_VARIABLE={}\n", '{{"api": "{}"}}', "key: {}."])
-    def test_the_keys_of_many_providers_are_masked(self, key: str, around: str) -> None:
-        shown = mask_key_shapes(around.format(key))
-        assert key not in shown
-        assert MASK in shown
-
-    def test_a_printed_environment_shows_no_value_of_a_key(self) -> None:
-        printed = "HOME=/root\nMISTRAL_API_KEY=abcdefghijklmnop\nDB_PASSWORD='hunter2hunter2'\nLANG=C.UTF-8\n"
-        shown = mask_key_shapes(printed)
-        assert "abcdefgh" not in shown
-        assert "hunter2" not in shown
-        assert "HOME=/root\n" in shown
-        assert "LANG=C.UTF-8\n" in shown
-
-    def test_bearer_tokens_and_passwords_in_urls_are_masked(self) -> None:
-        shown = mask_key_shapes("Authorization: Bearer " + "a1" * 15 + "\npostgres://me:secret123@db/lab")
-        assert shown == f"Authorization: Bearer {MASK}\npostgres://{MASK}@db/lab"
-
-    def test_ordinary_text_and_code_stay_as_they_are(self) -> None:
-        text = (
-            "task-oriented sk-learn risk-assessment-of-everything-there-is\nTOKEN = lexer.next_token()\n"
-            "git show 8ae6ea7e5bc7f06d53d1e1b9 https://example.org/a:b/c@d hf_hub_download(x)\n"
-            "MAX_TOKEN=12\nimport xai; AKIAN; PASSWORD=$HOME_PASSWORD\n"
-        )
-        assert mask_key_shapes(text) == text
