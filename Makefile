@@ -1,9 +1,9 @@
-# make run · make test · make lint · make lock. Extra arguments: make test ARGS="tests/engine -x"
+# make run · make test · make lint · make lock · make grown-up. Extra arguments: make test ARGS="tests/engine -x"
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ARGS ?=
 JOBS ?= auto
-.PHONY: run test lint lock environment test-environment
+.PHONY: run test lint lock grown-up environment test-environment
 .DEFAULT_GOAL := run
 
 run: environment
@@ -31,7 +31,13 @@ COMPILE = $(VENV)/bin/uv pip compile --no-config --quiet --universal --python-ve
   --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" $(ARGS)
 lock: test-environment
 	$(COMPILE) pyproject.toml -o requirements.lock
-	$(COMPILE) pyproject.toml --group dev -c requirements.lock -o tests/requirements.lock
+	$(COMPILE) pyproject.toml --all-extras -c requirements.lock -o deploy/requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --group dev -c deploy/requirements.lock -o tests/requirements.lock
+
+# The clients of PostgreSQL and Redis as well, for a lab with DATABASE_URL or LAB_REDIS_URL.
+grown-up:
+	@$(call install,deploy/requirements.lock,$(VENV)/grown-up.lock)
+	@cp requirements.lock $(VENV)/run.lock
 
 environment:
 	@$(call install,requirements.lock,$(VENV)/run.lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 from django.conf import settings  # noqa: E402
 from kombu.transport import TRANSPORT_ALIASES  # noqa: E402
 
+from lab.addresses import is_redis  # noqa: E402
 from lab.folder_transport import make_folders  # noqa: E402
 
 RUNS_QUEUE = "runs"
@@ -47,14 +49,43 @@ def folder_transport_options(folder: Path) -> dict[str, Any]:
     }
 
 
+def redis_transport_options() -> dict[str, Any]:
+    """Options of a broker that is Redis or Valkey: nothing waits for a silent server without an end."""
+    return {
+        "socket_connect_timeout": 5,
+        # Longer than the second for which the worker lets the server wait for a message.
+        "socket_timeout": 10,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        # Messages a killed worker had fetched come back after this. Nobody needs them: the tick rings again.
+        "visibility_timeout": 3600,
+        **_ONE_TRY,
+    }
+
+
+# Of whoever sends: without these, kombu tries to reach a broker that is away for ever. The worker's own
+# connection is tried again by Celery.
+_ONE_TRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+
+
 def _configure(app: Celery) -> None:
     broker = settings.LAB_BROKER_URL or settings.LAB_REDIS_URL
+    if not broker:
+        options = folder_transport_options(Path(settings.CELERY_BROKER_FOLDER))
+    else:
+        options = redis_transport_options() if is_redis(broker) else dict(_ONE_TRY)
     app.conf.update(
         broker_url=broker or BUILT_IN_BROKER,
-        broker_transport_options={}
-        if broker
-        else folder_transport_options(Path(settings.CELERY_BROKER_FOLDER)),
+        broker_transport_options=options,
+        # Kombu encrypts only if it is told how the server is checked.
+        broker_use_ssl={"ssl_cert_reqs": ssl.CERT_REQUIRED} if broker.startswith("rediss:") else None,
+        broker_connection_timeout=5,
+        # A worker outlives its broker, however long that is away: the runs are in the database.
+        broker_connection_retry=True,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # Acknowledged early: what runs holds back no message.
+        worker_enable_prefetch_count_reduction=False,
         task_default_queue=RUNS_QUEUE,
         task_ignore_result=True,
         # Early: a run outlives any visibility timeout, and would start twice; the lease recovers it.

@@ -8,7 +8,10 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from lab import addresses
+
 SANDBOXES = ("", "bubblewrap", "process")
+BROKERS = ("amqp", "amqps", "redis", "rediss")
 
 
 @register()
@@ -81,16 +84,23 @@ def check_sandbox(**_: Any) -> list[CheckMessage]:
 
 @register()
 def check_broker(**_: Any) -> list[CheckMessage]:
-    """A Redis server needs a client, which the built-in queue does not."""
-    for name in ("LAB_BROKER_URL", "LAB_REDIS_URL"):
-        scheme = str(getattr(settings, name)).partition("://")[0]
-        if scheme in ("redis", "rediss") and find_spec("redis") is None:
-            return [
-                Error(
-                    f"{name}: Redis cannot be used without its client, the package redis",
-                    hint="install it beside the lab (.venv/bin/pip install redis), or unset the variable: "
-                    "the built-in queue needs nothing",
-                    id="lab.E007",
-                )
-            ]
-    return []
+    """A broker must be of a known kind, and Redis needs its clients, which the built-in queue does not."""
+    found: list[CheckMessage] = []
+    needed = {"LAB_REDIS_URL": ("redis", "channels_redis"), "LAB_BROKER_URL": ("redis",)}
+    for name, modules in needed.items():
+        url = str(getattr(settings, name))
+        lacking = [module for module in modules if find_spec(module) is None]
+        if addresses.is_redis(url) and lacking:
+            message = f"{name}: Redis cannot be used without its clients (no {' and no '.join(lacking)})"
+            found.append(Error(message, hint=addresses.how_to_install("redis"), id="lab.E007"))
+    scheme = settings.LAB_BROKER_URL.partition("://")[0]
+    if scheme and scheme not in BROKERS:
+        found.append(
+            Error(
+                f"LAB_BROKER_URL: {addresses.shown(settings.LAB_BROKER_URL)} is no broker the lab knows",
+                hint="write amqp://user:password@host:5672// for RabbitMQ or redis://host:6379/0, "
+                "or unset the variable",
+                id="lab.E008",
+            )
+        )
+    return found

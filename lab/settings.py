@@ -10,6 +10,8 @@ from pathlib import Path
 from django.core.exceptions import PermissionDenied
 from environs import Env, EnvError
 
+from lab import addresses
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (BASE_DIR / "manage.py").exists()
 
@@ -75,7 +77,7 @@ LAB_RETRY_SECONDS = env.float("LAB_RETRY_SECONDS", 900.0)
 LAB_SANDBOX = env.str("LAB_SANDBOX", "")
 LAB_SANDBOX_UID = env.int("LAB_SANDBOX_UID", 65534)
 LAB_KEY_VARIABLES = env.list("LAB_KEY_VARIABLES", ["*_KEY", "*_TOKEN"])
-LAB_REDIS_URL = secret("LAB_REDIS_URL")
+LAB_REDIS_URL = addresses.redis("LAB_REDIS_URL", secret("LAB_REDIS_URL"))
 LAB_BROKER_URL = secret("LAB_BROKER_URL")
 LAB_SCRIPTED_CHUNK_SECONDS = env.float("LAB_SCRIPTED_CHUNK_SECONDS", 0.015)
 
@@ -170,13 +172,14 @@ STATICFILES_DIRS = [_ASSETS / "static"]
 WHITENOISE_USE_FINDERS = True
 
 _BUILT_IN_DATABASE = {
-    "ENGINE": "django.db.backends.sqlite3",
+    "ENGINE": addresses.SQLITE,
     "NAME": LAB_DATA_DIR / "lab.sqlite3",
     # Tests run several real processes against one database, which needs a file.
     "TEST": {"NAME": LAB_DATA_DIR / "test.sqlite3"},
 }
-DATABASES = {"default": env.dj_db_url("DATABASE_URL") if env.str("DATABASE_URL", "") else _BUILT_IN_DATABASE}
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+_database_url = secret("DATABASE_URL")
+DATABASES = {"default": addresses.database(_database_url) if _database_url else _BUILT_IN_DATABASE}
+if DATABASES["default"]["ENGINE"] == addresses.SQLITE:
     # Four writers reached 2,200 events/s with these and never saw "database is locked"; with the defaults of
     # Django eight writers failed in 1,103 of 1,600 rows.
     DATABASES["default"]["OPTIONS"] = {
@@ -185,7 +188,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
 
-CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+CHANNEL_LAYERS = addresses.channel_layers(LAB_REDIS_URL)
 
 CELERY_BROKER_FOLDER = LAB_DATA_DIR / "queue"
 

@@ -12,8 +12,9 @@ import tempfile
 
 for name in [name for name in os.environ if name.startswith("LAB_") and not name.startswith("LAB_TEST_")]:
     del os.environ[name]
-# Empty and not absent: what the environment holds wins over a developer's .env.
-os.environ["DATABASE_URL"] = ""
+# Empty and not absent: what the environment holds wins over a developer's .env. `python -m tests.servers` names
+# a PostgreSQL, on which the whole suite then runs.
+os.environ["DATABASE_URL"] = os.environ.get("LAB_TEST_DATABASE_URL", "")
 
 _data_folder = tempfile.mkdtemp(prefix="lab-tests-")
 atexit.register(shutil.rmtree, _data_folder, ignore_errors=True)

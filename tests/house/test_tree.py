@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -111,7 +112,10 @@ def test_what_the_code_imports_is_in_the_lock_it_is_installed_from(under: str, l
     assert unlocked == []
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "tests/requirements.lock"])
+LOCKS = ["requirements.lock", "deploy/requirements.lock", "tests/requirements.lock"]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_holds_hashed_releases_and_nothing_else(lock: str) -> None:
     entry = re.compile(
         r"[a-z0-9][\w.-]*(\[[\w,-]+\])?==[^\s;/:]+( ; [^/]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?|\s*#.*"
@@ -119,22 +123,26 @@ def test_a_lock_holds_hashed_releases_and_nothing_else(lock: str) -> None:
     assert [line for line in read(lock).splitlines() if not entry.fullmatch(line)] == []
 
 
-def test_the_tests_lock_pins_the_same_releases_as_the_lock() -> None:
+@pytest.mark.parametrize(("smaller", "larger"), [*itertools.pairwise(LOCKS)])
+def test_each_lock_pins_the_same_releases_as_the_smaller_one(smaller: str, larger: str) -> None:
     def pins(lock: str) -> set[str]:
         return {
             line.split(" ")[0] for line in read(lock).splitlines() if "==" in line and line[0] not in " #"
         }
 
-    assert pins("requirements.lock") - pins("tests/requirements.lock") == set()
+    assert pins(smaller) - pins(larger) == set()
 
 
 def declared(group: str) -> set[str]:
     project = tomllib.loads(read("pyproject.toml"))
-    runtime = project["project"]["dependencies"]
-    chosen = runtime if group == "runtime" else project["dependency-groups"]["dev"]
-    return {canonicalize_name(Requirement(text).name) for text in chosen}
+    of = {
+        "runtime": project["project"]["dependencies"],
+        "extras": itertools.chain(*project["project"]["optional-dependencies"].values()),
+        "dev": project["dependency-groups"]["dev"],
+    }
+    return {canonicalize_name(Requirement(text).name) for text in of[group]}
 
 
-def test_the_locks_hold_every_dependency_that_is_declared() -> None:
-    assert declared("runtime") - locked("requirements.lock") == set()
-    assert declared("dev") - locked("tests/requirements.lock") == set()
+@pytest.mark.parametrize(("group", "lock"), [*zip(["runtime", "extras", "dev"], LOCKS, strict=True)])
+def test_the_locks_hold_every_dependency_that_is_declared(group: str, lock: str) -> None:
+    assert declared(group) - locked(lock) == set()

@@ -105,10 +105,18 @@ class Command(BaseCommand):
             raise CommandError(f"{port.message}; {port.remedy}")
 
     def _prepare(self) -> None:
+        from lab.services import servers
+
         try:
-            executor = MigrationExecutor(connection)
-            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-                call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+            servers.check_database()
+            if servers.broker_setting():
+                servers.broker_round_trip()
+            with servers.one_lab_migrates():
+                executor = MigrationExecutor(connection)
+                if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                    call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
+        except LabError as error:
+            raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(f"database: {error}; look at LAB_DATA_DIR or DATABASE_URL") from error
 
