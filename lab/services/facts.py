@@ -12,7 +12,7 @@ from django.db import transaction
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
-from lab.models import Event, RunFacts
+from lab.models import Event, Run, RunFacts
 from lab.services.payloads import short_text
 
 USAGE_PARTS = ("input_uncached", "cache_read", "cache_write", "input_total", "output_total", "reasoning")
@@ -33,12 +33,44 @@ def empty_facts(run_id: int) -> RunFacts:
     return RunFacts(run_id=run_id)
 
 
+def facts_of(run: Run) -> RunFacts:
+    """The run's roll-up, an empty one before its first event."""
+    try:
+        return run.facts
+    except RunFacts.DoesNotExist:
+        return empty_facts(run.pk)
+
+
+def agent_seconds(facts: RunFacts, *, until: dt.datetime | None) -> float | None:
+    """Wall time of the newest attempt from its first model call to `until`, None before that call.
+
+    Pauses and the time of dead workers are left out. `until` None: nobody is at work, and the clock stands at
+    the newest event. It stands too while the run is paused, and once the agent has ended.
+    """
+    if facts.agent_seconds is not None:
+        return facts.agent_seconds
+    since = clock_start(facts)
+    if since is None:
+        return None
+    stopped = facts.agent_clock.get("stopped")
+    if stopped or until is None:
+        until = dt.datetime.fromisoformat(stopped or facts.agent_clock["last"])
+    return max(0.0, (until - since).total_seconds())
+
+
+def clock_start(facts: RunFacts) -> dt.datetime | None:
+    """When the wall clock would have begun had it never stood still; None before the first model call."""
+    since = (facts.agent_clock or {}).get("since")
+    return dt.datetime.fromisoformat(since) if since else None
+
+
 def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
     """The roll-up after `entries`, in place.
 
     Calls, tokens and money count over all attempts; the rest is the newest attempt's.
     """
     for entry in entries:
+        _count_time(facts, entry)
         handler = _HANDLERS.get(entry.kind)
         if handler is not None:
             handler(facts, entry)
@@ -52,6 +84,40 @@ def rebuild_facts(*, run_id: int) -> RunFacts:
     facts = fold(empty_facts(run_id), (Entry(*row) for row in rows.iterator(chunk_size=500)))
     facts.save()
     return facts
+
+
+def _count_time(facts: RunFacts, entry: Entry) -> None:
+    """Keep the agent's clock: when it would have begun without a break, and where it stands if it does."""
+    clock = dict(facts.agent_clock or {})
+    if entry.kind == "attempt_started":
+        clock = {}
+    elif not clock.get("since"):
+        if entry.kind != "model_call_started":
+            return
+        clock["since"] = _text_of(entry.at)
+    elif entry.kind == "attempt_continued":
+        # From the last event of the former worker on nobody was at work.
+        _leave_out(clock, clock.get("stopped") or clock["last"], entry.at)
+    elif entry.kind == "resumed" and clock.get("stopped"):
+        _leave_out(clock, clock.pop("stopped"), entry.at)
+    elif entry.kind in _CLOCK_STOPS and not clock.get("stopped"):
+        clock["stopped"] = _text_of(entry.at)
+    clock["last"] = _text_of(entry.at)
+    facts.agent_clock = clock
+
+
+_CLOCK_STOPS = frozenset({"paused", "patch_captured", "attempt_ended"})
+
+
+def _leave_out(clock: dict[str, str], start: str, end: dt.datetime) -> None:
+    gap = end - dt.datetime.fromisoformat(start)
+    clock["since"] = _text_of(dt.datetime.fromisoformat(clock["since"]) + gap)
+    if clock.get("stopped"):
+        clock["stopped"] = _text_of(end)
+
+
+def _text_of(at: dt.datetime) -> str:
+    return at.isoformat(timespec="milliseconds")
 
 
 def _attempt_started(facts: RunFacts, entry: Entry) -> None:
@@ -94,6 +160,24 @@ def _tool_call_started(facts: RunFacts, entry: Entry) -> None:
 
 def _nothing_pending(facts: RunFacts, entry: Entry) -> None:
     facts.pending = {}
+
+
+def _attempt_continued(facts: RunFacts, entry: Entry) -> None:
+    facts.continuations += 1
+    facts.pending = _pending(entry, "continued", summary=short_text(entry.payload.get("reason")))
+
+
+def _paused(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = _pending(entry, "paused", summary=short_text(entry.payload["person"]))
+
+
+def _limit_changed(facts: RunFacts, entry: Entry) -> None:
+    if entry.payload["before"] != entry.payload["after"]:
+        facts.limits_changed = True
+
+
+def _message_sent(facts: RunFacts, entry: Entry) -> None:
+    facts.got_message = True
 
 
 def _patch_captured(facts: RunFacts, entry: Entry) -> None:
@@ -139,6 +223,11 @@ def _attempt_ended(facts: RunFacts, entry: Entry) -> None:
 
 _HANDLERS: dict[str, Callable[[RunFacts, Entry], None]] = {
     "attempt_started": _attempt_started,
+    "attempt_continued": _attempt_continued,
+    "paused": _paused,
+    "resumed": _nothing_pending,
+    "limit_changed": _limit_changed,
+    "message_sent": _message_sent,
     "model_call_started": _model_call_started,
     "model_call_finished": _model_call_ended,
     "model_call_failed": _model_call_ended,

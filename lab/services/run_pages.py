@@ -18,8 +18,10 @@ from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
 from lab.render.text import one_line, visible_text
-from lab.services.facts import empty_facts
+from lab.services.facts import agent_seconds, clock_start, facts_of
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
+from lab.services.limits import values_in_force
+from lab.services.run_asks import Actions, asks_of, marks_of
 
 NEAR = 0.8
 CHANGED_SHOWN = 20
@@ -103,6 +105,9 @@ class Panel:
     steps: int
     earlier: list[EarlierAttempt]
     start_seq: int
+    actions: Actions
+    waiting: list[str]
+    marks: list[str]
 
 
 PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", "results", "earlier")
@@ -111,14 +116,6 @@ PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", 
 def find_run(run_id: int) -> Run | None:
     """The run with everything its page names, in one query."""
     return Run.objects.filter(pk=run_id).for_rows().first()
-
-
-def facts_of(run: Run) -> RunFacts:
-    """The run's roll-up, an empty one before its first event."""
-    try:
-        return run.facts
-    except RunFacts.DoesNotExist:
-        return empty_facts(run.pk)
 
 
 def badge_of(run: Run) -> Badge:
@@ -155,6 +152,7 @@ def panel(run: Run) -> Panel:
     ended = run.status == Run.Status.ENDED
     reason = run.exit_reason or (attempt.exit_reason if attempt else "")
     again = attempt is not None and attempt.n > 1
+    asks = asks_of(run)
     return Panel(
         run=run,
         badge=badge_of(run),
@@ -166,7 +164,7 @@ def panel(run: Run) -> Panel:
         else "",
         infrastructure=reason in INFRASTRUCTURE_REASONS,
         pending=_pending(run, facts),
-        limits=_limits(run, facts, attempt),
+        limits=_limits(run, facts),
         tokens=table.rows,
         total=table.total,
         basis=table.basis,
@@ -182,6 +180,9 @@ def panel(run: Run) -> Panel:
         steps=facts.steps,
         earlier=earlier_attempts(run) if again else [],
         start_seq=start_of_attempt(run, attempt=attempt.n) if attempt and again else 1,
+        actions=asks.actions,
+        waiting=asks.waiting,
+        marks=marks_of(facts),
     )
 
 
@@ -213,11 +214,17 @@ def _pending(run: Run, facts: RunFacts) -> Pending:
         return Pending("Cancelling", "", None, None, "")
     pending = facts.pending or {}
     since = _moment(pending.get("since"))
-    if run.status in {Run.Status.ENDED, Run.Status.QUEUED} or since is None:
-        words = _WAITING.get(run.status, "")
-        return Pending(words, "", run.created_at if run.status == Run.Status.QUEUED else None, None, "")
+    if run.status == Run.Status.QUEUED:
+        return _queued(run, facts)
+    if run.status == Run.Status.ENDED or since is None:
+        return Pending(_WAITING.get(run.status, ""), "", None, None, "")
     kind = pending.get("kind")
     summary = one_line(str(pending.get("summary") or ""), 160)
+    if run.status == Run.Status.PAUSED:
+        by = f" by {summary}" if kind == "paused" and summary else ""
+        return Pending(f"Paused{by}", "", since, None, "")
+    if kind == "continued":
+        return Pending("Another worker goes on", summary, since, None, "")
     if kind == "tool":
         allowed = pending.get("timeout")
         limit = float(allowed) if isinstance(allowed, int | float) else None
@@ -229,8 +236,15 @@ def _pending(run: Run, facts: RunFacts) -> Pending:
     return Pending("model is answering", summary, since, None, "")
 
 
+def _queued(run: Run, facts: RunFacts) -> Pending:
+    """A run that waits for a worker: for its first one, or for another that goes on."""
+    if run.started_at is None:
+        return Pending("Queued", "", run.created_at, None, "")
+    since = _moment((facts.agent_clock or {}).get("last"))
+    return Pending("Waiting for a worker to go on", "", since, None, "")
+
+
 _WAITING: dict[str, str] = {
-    Run.Status.QUEUED: "Queued",
     Run.Status.PREPARING: "Preparing the sandbox",
     Run.Status.RUNNING: "Running",
     Run.Status.PAUSED: "Paused",
@@ -246,12 +260,12 @@ def _moment(text: object) -> dt.datetime | None:
         return None
 
 
-def _limits(run: Run, facts: RunFacts, attempt: Attempt | None) -> list[Meter]:
-    limits: Mapping[str, Any] = run.arm.limits
+def _limits(run: Run, facts: RunFacts) -> list[Meter]:
+    limits: Mapping[str, Any] = values_in_force(run=run)
     meters = [
         _counted("Steps", facts.steps, limits.get("max_steps")),
         _counted("Context", facts.context_tokens, limits.get("max_context_tokens"), nothing=not facts.calls),
-        _time(run, facts, attempt, limits.get("max_total_time_sec")),
+        _time(run, facts, limits.get("max_total_time_sec")),
         _cost(
             facts,
             limits.get("max_cost_usd"),
@@ -286,36 +300,17 @@ def _thousands(number: int) -> str:
     return f"{number // 1000}k" if number >= 10_000 else f"{number:,}"
 
 
-def _time(run: Run, facts: RunFacts, attempt: Attempt | None, limit: Any) -> Meter:
+def _time(run: Run, facts: RunFacts, limit: Any) -> Meter:
     maximum = float(limit) if limit is not None else None
     allowed = clock(maximum) if maximum is not None else ""
-    if facts.agent_seconds is not None:
-        used = clock(facts.agent_seconds)
-        state = _state(facts.agent_seconds, maximum)
-        return Meter("Time", used, allowed, facts.agent_seconds, maximum, state, used)
-    started = _agent_started(run, facts, attempt)
-    if started is None or run.status not in {Run.Status.RUNNING, Run.Status.PREPARING}:
-        return Meter("Time", "0:00" if started is None else "unknown", allowed, 0.0, maximum, "", "0:00")
-    seconds = max(0.0, (dt.datetime.now(dt.UTC) - started).total_seconds())
-    since = int(started.timestamp() * 1000)
+    runs = run.status == Run.Status.RUNNING
+    seconds = agent_seconds(facts, until=dt.datetime.now(dt.UTC) if runs else None)
+    if seconds is None:
+        return Meter("Time", "0:00", allowed, 0.0, maximum, "", "0:00")
+    started = clock_start(facts) if runs else None
+    since = int(started.timestamp() * 1000) if started else None
     used = clock(seconds)
     return Meter("Time", used, allowed, seconds, maximum, _state(seconds, maximum), used, since)
-
-
-def _agent_started(run: Run, facts: RunFacts, attempt: Attempt | None) -> dt.datetime | None:
-    """When the attempt asked its model first: wall time counts from there."""
-    if attempt is None:
-        return None
-    first = (
-        Call.objects.filter(run=run, attempt=attempt.n)
-        .order_by("seq")
-        .values_list("started_at", flat=True)
-        .first()
-    )
-    if first is not None:
-        return first
-    pending = facts.pending or {}
-    return _moment(pending.get("since")) if pending.get("kind") == "model" else None
 
 
 def _cost(facts: RunFacts, limit: Any, *, scripted: bool, ended: bool) -> Meter:
@@ -464,6 +459,7 @@ class RunRow(NamedTuple):
     """One run as a list shows it. `list` is "active" or "ended": the list it belongs to."""
 
     badge: Badge
+    marks: list[str]
     list: str
     pending: Pending
     arm: str
@@ -478,12 +474,13 @@ def row_of(run: Run) -> RunRow:
     """What a list says of a run that was read by `for_rows`."""
     facts = facts_of(run)
     ended = run.status == Run.Status.ENDED
-    limit = run.arm.limits.get("max_steps")
+    limit = values_in_force(run=run).get("max_steps")
     steps = (
         plural(facts.steps, "step") if ended else f"step {facts.steps}" + (f" of {limit}" if limit else "")
     )
     return RunRow(
         badge=badge_of(run),
+        marks=marks_of(facts),
         list="ended" if ended else "active",
         pending=_pending(run, facts),
         arm=f"{run.arm.harness_version} × {run.arm.model.name}",

@@ -1,0 +1,86 @@
+"""What people may ask of a run right now, what they have asked and waits, and the marks it has of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lab.models import Control, Event, Run, RunFacts
+from lab.services import controls, limits
+
+Kind = Control.Kind
+_EFFECTS = {Kind.LIMIT: "limit_changed", Kind.MESSAGE: "message_sent"}
+
+
+class Actions(NamedTuple):
+    """Which buttons the page of a run shows. `reopens`: it has ended and may yet be made to go on."""
+
+    pause: bool = False
+    resume: bool = False
+    message: bool = False
+    limit: bool = False
+    cancel: bool = False
+    cancelling: bool = False
+    again: bool = False
+    attempt: bool = False
+
+    @property
+    def reopens(self) -> bool:
+        return self.attempt
+
+
+class Asks(NamedTuple):
+    """Buttons, and one sentence for each thing that was asked and has not come about yet."""
+
+    actions: Actions
+    waiting: list[str]
+
+
+def asks_of(run: Run) -> Asks:
+    """For a run as `find_run` reads it."""
+    if run.status == Run.Status.ENDED:
+        again = controls.may_run_again(run)
+        return Asks(Actions(again=again, attempt=controls.may_have_another_attempt(run)), [])
+    if run.cancel_asked:
+        return Asks(Actions(cancel=True, cancelling=True), [])
+    if controls.agent_has_ended(run):
+        return Asks(Actions(cancel=True), [])
+    paused = controls.standing_pause(run) is not None or run.status == Run.Status.PAUSED
+    actions = Actions(pause=not paused, resume=paused, message=True, limit=True, cancel=True)
+    return Asks(actions, _waiting(run))
+
+
+def _waiting(run: Run) -> list[str]:
+    asked = list(Control.objects.filter(run=run).select_related("asked_by"))
+    if not asked:
+        return []
+    done = set(
+        Event.objects.filter(run=run, kind__in=_EFFECTS.values()).values_list("payload__ask", flat=True)
+    )
+    sentences = []
+    pause = controls.standing_pause(run)
+    if pause is not None and run.status != Run.Status.PAUSED:
+        sentences.append(f"{_name(pause)} asked to pause: it stops after the current event")
+    if run.status == Run.Status.PAUSED and pause is None and asked[-1].kind == Kind.RESUME:
+        sentences.append(f"{_name(asked[-1])} asked to go on")
+    for control in asked:
+        if control.kind in _EFFECTS and control.pk not in done:
+            sentences.append(_sentence(control))
+    return sentences
+
+
+def _sentence(control: Control) -> str:
+    if control.kind == Kind.MESSAGE:
+        return f"A message of {_name(control)} waits for the next model call"
+    value = control.value
+    words = limits.said(value["limit"], value.get("after"))
+    return f"{_name(control)} asked for {words}: it holds from the agent's next event on"
+
+
+def _name(control: Control) -> str:
+    return control.asked_by.get_username()
+
+
+def marks_of(facts: RunFacts) -> list[str]:
+    """What people changed about a run, in words; rates leave a marked run out and count it beside."""
+    found = ["limits changed"] if facts.limits_changed else []
+    return [*found, "got a message"] if facts.got_message else found
