@@ -233,6 +233,9 @@ function say(state, since) {
 function toEnd() { window.scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" }); }
 function nearEnd() { return window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - NEAR_END; }
 
+// Steps get their true heights when they are first laid out, which is after the scroll to where the end was thought.
+new ResizeObserver(() => { if (following) toEnd(); }).observe(steps);
+
 function follow(on) {
   following = on && !ended;
   const button = document.querySelector("[data-follow-button]");

@@ -16,6 +16,7 @@ from lab.models import Run
 from tests import builders
 builders.append(Run.objects.get(pk=arguments[0]), *builders.bash_step(arguments[1], "echo new", "new"))
 """
+AT_THE_END = "window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 4"
 END = """
 from lab.models import Run
 from tests import builders
@@ -68,7 +69,10 @@ def test_a_finished_run_opens_at_its_start_and_is_read_downwards(tab: Tab, built
 def test_a_run_that_goes_on_opens_at_its_end_and_is_read_upwards_and_followed(tab: Tab, built: Built) -> None:
     page = tab.open(f"/runs/{built.live}/")
     assert steps_shown(page)[-1] == 1250
-    assert page.evaluate("window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 4")
+    # The heights of steps settle as they are laid out; the page stays at its end meanwhile.
+    wait_for(lambda: page.evaluate(AT_THE_END), what="the end of the page")
+    page.wait_for_timeout(300)
+    assert page.evaluate(AT_THE_END)
     expect(page.locator("#live-state")).to_contain_text("Live")
     for reached in (1150, 1000):
         scroll_to_step(page, reached, down=False)
