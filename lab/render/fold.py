@@ -35,11 +35,15 @@ class LogEvent:
 
 @dataclass(slots=True)
 class CallView:
-    """One tool call: how it started, how it ended (None while it runs), what it changed."""
+    """One tool call: how it started, how it ended (None while it runs), what it changed.
+
+    `before` are earlier tries at the same call, which the end of their worker interrupted.
+    """
 
     started: LogEvent
     ended: LogEvent | None = None
     changes: list[Payload] = field(default_factory=list)
+    before: list[CallView] = field(default_factory=list)
     kind: Kind = field(init=False)
     icon: str = field(init=False)
 
@@ -205,8 +209,15 @@ def _request_interrupted(view: StepView, event: LogEvent) -> None:
 
 
 def _call_started(view: StepView, event: LogEvent) -> None:
-    view.calls.append(CallView(event))
+    call = CallView(event)
     view.state = "running"
+    if event.payload.get("again"):
+        for at, earlier in enumerate(view.calls):
+            if _same_call(earlier, event):
+                call.before = [*earlier.before, earlier]
+                view.calls[at] = call
+                return
+    view.calls.append(call)
 
 
 def _call_ended(view: StepView, event: LogEvent) -> None:

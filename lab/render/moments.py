@@ -7,11 +7,11 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from lab.render.blocks import output_block
+from lab.render.blocks import output_block, said_block
 from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
-from lab.render.numbers import clock, duration, moment, plural, size
+from lab.render.numbers import clock, dollars, duration, moment, plural, size
 from lab.render.text import excerpt, one_line, safe, visible_html, words_of
 
 INFRASTRUCTURE_REASONS = frozenset(
@@ -32,7 +32,9 @@ def moment_html(run: int, event: LogEvent) -> SafeString:
     words, name, icon_name, details = _HANDLERS.get(event.kind, _unknown)(run, event)
     number = f'<span class="end">event {event.seq} · {moment(event.at)}</span>'
     head = f"{icon(icon_name)}<span>{words}</span>{number}"
-    body = f"<details><summary>{head}</summary>{details}</details>" if details else f"<div>{head}</div>"
+    opened = " open" if event.kind == "message_sent" else ""
+    fold = f"<details{opened}><summary>{head}</summary>{details}</details>"
+    body = fold if details else f"<div>{head}</div>"
     mark = ' data-marks="failed"' if name == "infrastructure" else ""
     return safe(
         f'<li class="moment {name}" id="event-{event.seq}" data-seqs="{event.seq}" '
@@ -89,9 +91,10 @@ def _sandbox_started(run: int, event: LogEvent) -> Moment:
     kept_apart = "not isolated" if isolation == "none" else "isolated"
     network = "with network" if payload.get("network") else "no network"
     whom = " for the verification" if payload.get("purpose") == "verification" else ""
+    again = ", its workspace as it was after the last stored change" if payload.get("rebuilt") else ""
     words = (
         f"Sandbox{whom} {_text(payload.get('sandbox'))}, "
-        f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}, "
+        f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}{again}, "
         f"up in {duration(_number(payload.get('seconds')))}"
     )
     notes = "".join(f"<p>{_text(note, 400)}</p>" for note in payload.get("notes") or [])
@@ -102,41 +105,76 @@ def _sandbox_lost(run: int, event: LogEvent) -> Moment:
     return f"Sandbox lost: {_text(event.payload.get('message'), 400)}", "infrastructure", "bolt", ""
 
 
+def _attempt_continued(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    reason = _text(payload.get("reason"), 400)
+    words = f"<b>Attempt {event.attempt} goes on</b> with another worker{f': {reason}' if reason else ''}"
+    if payload.get("orderly"):
+        return words, "continued", "down", ""
+    return words, "continued broken", "bolt", ""
+
+
 def _message_sent(run: int, event: LogEvent) -> Moment:
     message = event.payload.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else ""
-    return f"<b>{_text(event.payload.get('person'))}</b> wrote: {_text(content, 600)}", "person", "speech", ""
+    content = excerpt(message.get("content") if isinstance(message, Mapping) else "")
+    person = f"<b>{_text(event.payload.get('person'))}</b>"
+    if content.whole and len(content.text) <= _INLINE and "\n" not in content.text:
+        return f"{person} wrote to the agent: {_text(content)}", "person message", "speech", ""
+    words = f"{person} wrote to the agent"
+    return words, "person message", "speech", said_block(content, run=run, seq=event.seq)
+
+
+# A message up to this length stands in its line.
+_INLINE = 200
+_ASKED = {
+    "pause": "asked to pause",
+    "resume": "asked to go on",
+    "cancel": "asked to cancel",
+    "attempt": "asked for another attempt",
+}
 
 
 def _control_asked(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    return (
-        f"<b>{_text(payload.get('person'))}</b> asked for: {_text(payload.get('control'))}",
-        "person",
-        "flag",
-        "",
-    )
+    value = payload.get("value")
+    value = value if isinstance(value, Mapping) else {}
+    control = words_of(payload.get("control"))
+    words = _ASKED.get(control) or f"asked for: {_text(control)}"
+    if control == "limit":
+        limit = words_of(value.get("limit"))
+        words = f"asked for another limit of {_limit_name(limit)}: {_limit_value(limit, value.get('after'))}"
+    elif control == "message":
+        words = f"sent a message: “{_text(value.get('text'), 120)}”"
+    elif control == "again" and isinstance(value.get("run"), int):
+        words = f'ran it again as <a href="/runs/{value["run"]}/">run {value["run"]}</a>'
+    return f"<b>{_text(payload.get('person'))}</b> {words}", "person", "flag", ""
 
 
 def _limit_changed(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    before, after = (_limit_value(payload.get(name)) for name in ("before", "after"))
-    limit = _limit_name(payload.get("limit"))
-    words = f"<b>{_text(payload.get('person'))}</b> changed {limit}: {before} → {after}"
+    limit = words_of(payload.get("limit"))
+    before, after = (_limit_value(limit, payload.get(name)) for name in ("before", "after"))
+    person = f"<b>{_text(payload.get('person'))}</b>"
+    words = f"Limit of {_limit_name(limit)} changed by {person}: {before} → <b>{after}</b>"
     return words, "person", "flag", ""
 
 
-def _limit_value(value: Any) -> str:
-    return "no limit" if value is None else visible_html(str(value)[:40])
+def _limit_value(limit: str, value: Any) -> str:
+    number = _number(value)
+    if number is None:
+        return "no limit" if value is None else _text(str(value), 40)
+    if limit == "max_cost_usd":
+        return str(dollars(number, places=2))
+    return clock(number) if limit == "max_total_time_sec" else f"{number:,.10g}"
 
 
 _LIMIT_WORDS = {
     "max_steps": "steps",
     "max_context_tokens": "context tokens",
     "max_tokens_per_turn": "tokens a turn",
-    "max_total_time_sec": "seconds of wall time",
-    "max_tokens_total": "tokens",
-    "max_cost_usd": "dollars",
+    "max_total_time_sec": "wall time",
+    "max_tokens_total": "tokens in all",
+    "max_cost_usd": "cost",
     "max_format_errors": "replies in a row that were not understood",
 }
 
@@ -148,13 +186,12 @@ def _limit_name(value: Any) -> str:
 
 def _limit_reached(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    used, allowed = (_plain(payload.get(name)) for name in ("used", "allowed"))
-    return f"Limit reached: {used} of {allowed} {_limit_name(payload.get('limit'))}", "limit", "warning", ""
-
-
-def _plain(value: Any) -> str:
-    number = _number(value)
-    return "unknown" if number is None else f"{number:,.4f}".rstrip("0").rstrip(".")
+    limit = words_of(payload.get("limit"))
+    used, allowed = (
+        "unknown" if payload.get(name) is None else _limit_value(limit, payload[name])
+        for name in ("used", "allowed")
+    )
+    return f"Limit of {_limit_name(limit)} reached: {used} of {allowed}", "limit", "warning", ""
 
 
 def _number(value: Any) -> float | None:
@@ -255,6 +292,7 @@ def _unknown(run: int, event: LogEvent) -> Moment:
 
 _HANDLERS: dict[str, Callable[[int, LogEvent], Moment]] = {
     "attempt_started": _attempt_started,
+    "attempt_continued": _attempt_continued,
     "sandbox_started": _sandbox_started,
     "sandbox_lost": _sandbox_lost,
     "message_sent": _message_sent,

@@ -28,7 +28,9 @@ def step_result(view: StepView) -> str:
     retries = sum(1 for event in view.failures if event.kind == "model_call_failed")
     if retries:
         parts.append(f'<span class="warning">{plural(retries, "retry", "retries")}</span>')
-    interrupted = len(view.failures) - retries
+    # What was broken off is said by itself as long as nothing followed it.
+    again = sum(len(call.before) for call in view.calls)
+    interrupted = len(view.failures) - retries + again
     if interrupted:
         parts.append(f'<span class="warning">{plural(interrupted, "interruption")}</span>')
     return " · ".join(part for part in parts if part)

@@ -140,7 +140,8 @@ def _cost(view: StepView) -> str:
 
 
 def _body(run: int, view: StepView) -> str:
-    parts = [_failure(event) for event in view.failures]
+    asked_again = {event.payload.get("request") for event in view.requests if event.payload.get("again")}
+    parts = [_failure(event, asked_again) for event in view.failures]
     parts += [_rewritten(event) for event in view.rewritten]
     if view.reply is not None:
         seq = view.reply.seq
@@ -171,11 +172,14 @@ def _answering(view: StepView) -> str:
     )
 
 
-def _failure(event: LogEvent) -> str:
+def _failure(event: LogEvent, asked_again: set[Any]) -> str:
     payload = event.payload
     message = one_line(words_of(payload.get("message") or payload.get("reason")), 400)
     if event.kind == "model_call_interrupted":
-        head = f"Request {payload.get('request')} was interrupted, its cost is unknown: {message}"
+        number = payload.get("request")
+        next_one = number + 1 if isinstance(number, int) else None
+        after = f"; asked again as request {next_one}" if next_one in asked_again else ""
+        head = f"Request {number} was interrupted, its cost is unknown: {message}{after}"
     else:
         status = f" {payload['status']}" if isinstance(payload.get("status"), int) else ""
         retry = payload.get("retry_in")
@@ -215,12 +219,21 @@ def _notes(view: StepView, reply: LogEvent) -> str:
 def _call(run: int, call: CallView, *, alone: bool) -> str:
     if call.malformed:
         return _malformed(run, call)
+    broken_off = "".join(_tried_before(run, earlier) for earlier in call.before)
     if call.kind == "edit" and (block := _edit(run, call)):
         body = block + (_finished(run, call) if call.ended is not None and _bad(call) else "")
     else:
         body = _arguments(call) + (_finished(run, call) if call.ended is not None else "")
     head = "" if alone and call.ended is not None else _call_head(call)
-    return f'<section class="tool-call">{head}{body}{_pending(call)}{_interrupted(run, call)}</section>'
+    after = _pending(call) + _interrupted(run, call)
+    return f'<section class="tool-call">{broken_off}{head}{body}{after}</section>'
+
+
+def _tried_before(run: int, call: CallView) -> str:
+    """A try that the end of its worker broke off; the call that follows is the same one again."""
+    reason = one_line(words_of(call.result.get("reason")), 300)
+    words = f"Interrupted ({reason}) and run again on the workspace as it was before"
+    return _note(words) + (_streams(run, call, call.ended) if call.ended is not None else "")
 
 
 def _bad(call: CallView) -> bool:
@@ -334,7 +347,9 @@ def _streams(run: int, call: CallView, ended: LogEvent) -> str:
     blocks = []
     for part, title in (("stdout", "Output"), ("stderr", "Error output")):
         stream = payload.get(part)
-        if not isinstance(stream, Mapping) or (not stream.get("total_bytes") and part == "stderr"):
+        if not isinstance(stream, Mapping) or (
+            not stream.get("total_bytes") and _other_printed(payload, part)
+        ):
             continue
         if stream.get("binary"):
             blocks.append(binary_block(title, stream.get("total_bytes"), run=run, seq=ended.seq, part=part))
@@ -348,6 +363,14 @@ def _streams(run: int, call: CallView, ended: LogEvent) -> str:
         )
         code = mark = ""
     return "".join(blocks)
+
+
+def _other_printed(payload: Mapping[str, Any], part: str) -> bool:
+    """Whether an empty stream may go without a block: one says that nothing at all was printed."""
+    if part == "stderr":
+        return True
+    other = payload.get("stderr")
+    return isinstance(other, Mapping) and bool(other.get("total_bytes"))
 
 
 def _bytes(total: Any) -> str:

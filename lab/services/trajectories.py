@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Max, Min
 
+from lab.engine.key_shapes import mask_key_shapes, masked_beginning, masked_end
 from lab.engine.llm.base import JSONObject
 from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
@@ -42,6 +43,7 @@ _SHOWN: dict[str, frozenset[str]] = {
     ),
     "tool_call_finished": frozenset({"text", "observation"}),
     "tool_call_interrupted": frozenset({"text"}),
+    "message_sent": frozenset({"content"}),
 }
 # What joins the conversation repeats what stands beside it.
 _REPEATED: dict[str, tuple[str, ...]] = {
@@ -308,25 +310,26 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _excerpts(value: Any, shown: frozenset[str], name: str = "") -> Any:
-    """The value with an excerpt for each reference. Most values are plain and are not visited one by one."""
+    """The value with an excerpt for each reference, and everything masked that looks like a key."""
+    if isinstance(value, str):
+        return mask_key_shapes(value)
     if isinstance(value, list):
-        return [_excerpts(item, shown) if isinstance(item, dict | list) else item for item in value]
+        return [_excerpts(item, shown) if isinstance(item, dict | list | str) else item for item in value]
     if is_reference(value):
         return stored_excerpt(value) if name in shown else _preview(value)
     return {
-        key: _excerpts(item, shown, key) if isinstance(item, dict | list) else item
+        mask_key_shapes(key): _excerpts(item, shown, key) if isinstance(item, dict | list | str) else item
         for key, item in value.get("$plain", value).items()
     }
 
 
 def _preview(reference: JSONObject) -> Excerpt:
-    return Excerpt(
-        str(reference.get("preview", "")), reference.get("characters"), None, reference.get("bytes")
-    )
+    text = mask_key_shapes(str(reference.get("preview", "")), growing=True)
+    return Excerpt(text, reference.get("characters"), None, reference.get("bytes"))
 
 
 def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTERS) -> Excerpt:
-    """The beginning of a stored text; a body that is gone is said to be missing and hides nothing else."""
+    """The beginning of a stored text, masked. A body that is gone is said to be missing, nothing else hides."""
     size = int(reference.get("bytes") or 0)
     length = reference.get("characters")
     limit = size if size <= _COUNTED_BYTES else characters * 4
@@ -335,24 +338,28 @@ def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTE
     except blobs.BodyMissingError:
         return Excerpt("[body missing]", length, None, size)
     text = data.decode("utf-8", "replace" if limit < size else "surrogatepass")
+    beginning = masked_beginning(text, characters)
     if limit < size:
-        return Excerpt(text[:characters], length, None, size)
-    return Excerpt(text[:characters], len(text), count_lines(text), size, text[-_TAIL_CHARACTERS:])
+        return Excerpt(beginning, length, None, size)
+    return Excerpt(beginning, len(text), count_lines(text), size, masked_end(text, _TAIL_CHARACTERS))
 
 
 class Body(NamedTuple):
-    """One text of an event, whole. `path` is the file it is the content of, "" for output and words."""
+    """One text of an event, whole, as people are shown it. `path` is the file it is the content of, "" for
+    output and words. `masked`: something that looks like a key is not shown.
+    """
 
     text: str
     kind: str
     path: str
+    masked: bool
 
 
 # Part -> where it may stand in an event's payload.
 _PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
     "stdout": (("stdout", "text"),),
     "stderr": (("stderr", "text"),),
-    "content": (("reply", "content"), ("arguments", "content")),
+    "content": (("reply", "content"), ("arguments", "content"), ("message", "content")),
     "reasoning": (("reply", "reasoning"),),
     "file_text": (("arguments", "file_text"),),
     "command": (("arguments", "command"),),
@@ -375,7 +382,9 @@ def body(*, run_id: int, seq: int, part: str) -> Body:
     for place in _PLACES.get(part, ()) or _message_place(part):
         value = _at(row.payload, place)
         if isinstance(value, str) or is_reference(value):
-            return Body(text_of(value), row.kind, _path_in(row.payload))
+            stored = text_of(value)
+            text = mask_key_shapes(stored)
+            return Body(text, row.kind, _path_in(row.payload), masked=text is not stored)
     raise LookupError(f"event {seq} of run {run_id} has no part {part!r}")
 
 
@@ -408,7 +417,7 @@ def _at(value: Any, place: Sequence[str]) -> Any:
 
 def _path_in(payload: JSONObject) -> str:
     path = _at(payload, ("arguments", "file_path")) or _at(payload, ("arguments", "path"))
-    return short_text(path)
+    return mask_key_shapes(short_text(path))
 
 
 def outline(*, run_id: int) -> list[MapStep]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.engine.events import (
+    AttemptContinued,
     AttemptEnded,
     ControlAsked,
     Event,
@@ -191,18 +192,50 @@ def test_an_answer_cut_by_its_length_is_said() -> None:
 
 EVERY_OTHER_KIND: list[tuple[Event, str]] = [
     (SandboxLost(message="the container is gone"), "Sandbox lost: the container is gone"),
-    (MessageSent(person="mara", message={"role": "user", "content": "try again"}), "mara wrote: try again"),
-    (ControlAsked(control="cancel", person="mara"), "mara asked for: cancel"),
+    (
+        MessageSent(person="mara", message={"role": "user", "content": "try again"}),
+        "mara wrote to the agent: try again",
+    ),
+    (
+        MessageSent(person="mara", message={"role": "user", "content": "first\nsecond"}),
+        "mara wrote to the agent event 1 · 14:32:08 first second",
+    ),
+    (ControlAsked(control="cancel", person="mara"), "mara asked to cancel"),
+    (ControlAsked(control="pause", person="mara"), "mara asked to pause"),
+    (ControlAsked(control="resume", person="mara"), "mara asked to go on"),
+    (ControlAsked(control="attempt", person="mara"), "mara asked for another attempt"),
+    (ControlAsked(control="again", person="mara", value={"run": 12}), "mara ran it again as run 12"),
+    (
+        ControlAsked(control="message", person="mara", value={"text": "try again"}),
+        "mara sent a message: “try again”",
+    ),
+    (
+        ControlAsked(control="limit", person="mara", value={"limit": "max_steps", "after": 1200}),
+        "mara asked for another limit of steps: 1,200",
+    ),
     (
         LimitChanged(limit="max_steps", before=100, after=None, person="mara"),
-        "mara changed steps: 100 → no limit",
+        "Limit of steps changed by mara : 100 → no limit",
+    ),
+    (
+        LimitChanged(limit="max_cost_usd", before="2", after="2.50", person="mara"),
+        "Limit of cost changed by mara : $2.00 → $2.50",
+    ),
+    (
+        LimitChanged(limit="max_total_time_sec", before=60.0, after=7200.0, person="mara"),
+        "Limit of wall time changed by mara : 1:00 → 2:00:00",
     ),
     (
         LimitReached(limit="max_cost_usd", used=Decimal("2.01"), allowed=Decimal(2)),
-        "Limit reached: 2.01 of 2 dollars",
+        "Limit of cost reached: $2.01 of $2.00",
     ),
     (Paused(person="mara"), "Paused by mara"),
     (Resumed(person="mara"), "Resumed by mara"),
+    (
+        AttemptContinued(continuation=1, reason="the worker died"),
+        "Attempt 1 goes on with another worker: the worker died",
+    ),
+    (AttemptContinued(continuation=2, orderly=True), "Attempt 1 goes on with another worker event"),
     (
         AttemptEnded(exit_reason="infrastructure_error", error="worker died", steps=3, wall_seconds=62.0),
         "ended, exit reason infrastructure_error · 3 steps · 1:02 · peak memory unknown · worker died",
@@ -213,12 +246,22 @@ EVERY_OTHER_KIND: list[tuple[Event, str]] = [
         ),
         "Sandbox process, not isolated , with network, up in 0.01 s",
     ),
+    (
+        SandboxStarted(
+            sandbox="process",
+            isolation="none",
+            identifier="x",
+            workspace="/w",
+            network=True,
+            seconds=0.01,
+            rebuilt=True,
+        ),
+        "its workspace as it was after the last stored change, up in 0.01 s",
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("event", "said"), EVERY_OTHER_KIND, ids=[event.kind for event, _ in EVERY_OTHER_KIND]
-)
+@pytest.mark.parametrize(("event", "said"), EVERY_OTHER_KIND, ids=[said for _, said in EVERY_OTHER_KIND])
 def test_every_event_outside_a_step_is_said_in_words(event: Event, said: str) -> None:
     (moment,) = shown(event)
     assert said in words(moment)
@@ -246,6 +289,50 @@ def test_interruptions_are_part_of_their_step() -> None:
     assert "Interrupted (cancelled); its effect is unknown" in words(step)
     assert "half" in words(step)
     assert "The history was rewritten: condensed" in words(step)
+
+
+def test_a_call_that_was_run_again_is_one_call_with_its_last_result() -> None:
+    (step,) = shown(
+        builders.asked(1),
+        ModelCallInterrupted(step=1, request=1, reason="the worker died"),
+        builders.asked(1, request=2).model_copy(update={"again": True}),
+        builders.answered(1, ("Bash", "{}"), request=2),
+        builders.called(1, "Bash", {"command": "make"}),
+        ToolCallInterrupted(
+            step=1, index=1, call_id="call-1-1", reason="the worker died", stdout=builders.stream("half\n")
+        ),
+        builders.called(1, "Bash", {"command": "make"}).model_copy(update={"again": True}),
+        builders.printed(1, "all of it\n"),
+    )
+    text = words(step)
+    assert "Request 1 was interrupted, its cost is unknown: the worker died; asked again as request 2" in text
+    assert "Interrupted (the worker died) and run again on the workspace as it was before" in text
+    assert text.index("half") < text.index("all of it")
+    assert "exit 0 · 1 line · 2 interruptions" in text
+    assert "parallel" not in text
+
+
+def test_a_command_that_wrote_only_errors_has_no_empty_output_block() -> None:
+    (step,) = shown(
+        builders.asked(1),
+        builders.answered(1, ("Bash", "{}")),
+        builders.called(1, "Bash", {"command": "make"}),
+        builders.printed(1, "", stderr="no rule\n", exit_code=2),
+    )
+    text = words(step)
+    assert "Error output exit 2 · 1 line" in text
+    assert "Output 0 lines" not in text
+    assert "Output exit 2 · 0 lines" not in text
+
+
+def test_a_command_that_wrote_nothing_says_so() -> None:
+    (step,) = shown(
+        builders.asked(1),
+        builders.answered(1, ("Bash", "{}")),
+        builders.called(1, "Bash", {"command": "true"}),
+        builders.printed(1, ""),
+    )
+    assert "Output exit 0 · 0 lines" in words(step)
 
 
 def test_a_kind_of_a_newer_version_is_named_and_hides_nothing() -> None:
