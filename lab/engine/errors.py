@@ -114,3 +114,7 @@ class AttemptStoppedError(LabError):
 
 class LeaseLostError(LabError):
     """Another worker child owns the attempt now. The holder stops and writes nothing more."""
+
+
+class HandedOverError(LeaseLostError):
+    """The attempt stopped between two events because it was asked to, and goes on in another worker child."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import canonical_sha256
@@ -47,6 +47,20 @@ class Limits(BaseModel):
     def lifted(self, names: Collection[str]) -> Limits:
         """These limits without the named ones: "no limit", chosen on purpose and visible in the digest."""
         return self.model_copy(update=dict.fromkeys(names))
+
+    def changed(self, name: str, after: Any) -> Limits:
+        """These limits with one of them replaced, wider or tighter; `after` None is "no limit".
+
+        Raises:
+            InvalidValueError: no such limit, or a value that is none.
+        """
+        if name not in UNITS:
+            raise InvalidValueError("limit", name, f"names no limit; write one of {', '.join(UNITS)}")
+        try:
+            return Limits.model_validate({**self.model_dump(), name: after})
+        except ValidationError as error:
+            reason = error.errors(include_url=False)[0]["msg"]
+            raise InvalidValueError(name, after, f"is no number of {UNITS[name]}: {reason}") from None
 
     def tightened(self, asked: dict[str, Any], *, context_window: int | None = None) -> Limits:
         """These limits with `asked` ones put over them, never wider than the harness's own.

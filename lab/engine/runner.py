@@ -1,114 +1,64 @@
 """One attempt at a run: prepare a sandbox, drive the harness, keep the patch, verify it, say how it ended.
 
 Everything that happens becomes an event in the sink, in order. Nothing but a lost lease leaves `run_attempt`
-as an exception: whatever breaks is an exit reason.
+as an exception: whatever breaks is an exit reason. An attempt with a history goes on where that ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import functools
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal
-from pathlib import Path
-from typing import Literal
+from collections.abc import Callable, Iterator
 
 import lab
 from lab.engine import registry
+from lab.engine.agent_sandbox import AgentSandbox, stored_changes
+from lab.engine.attempt import AttemptResult, AttemptSpec, OnPhase, Phase
+from lab.engine.checkpoint import Checkpoint
 from lab.engine.environments import sandbox_spec_for
 from lab.engine.errors import (
     AttemptStoppedError,
     ExitOrigin,
     ExitReason,
+    HandedOverError,
     InfrastructureError,
     InvalidValueError,
     LeaseLostError,
     SandboxLostError,
 )
 from lab.engine.events import (
+    AttemptContinued,
     AttemptEnded,
     AttemptStarted,
     Event,
-    ModelCallFailed,
     ModelCallStarted,
     PatchCaptured,
     Record,
     SandboxLost,
-    SandboxStarted,
-    WorkspaceChanged,
 )
 from lab.engine.facts import harness_facts, model_facts, task_facts
-from lab.engine.harnesses.base import BeforeStep, Ending, HarnessConfig, Session
+from lab.engine.harnesses.base import Ending, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.spending import Spending
-from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
 from lab.engine.llm.scripted import ScriptedServer
-from lab.engine.patches import capture_patch
 from lab.engine.redact import RedactingSink, Redactor
-from lab.engine.sandboxes.base import ResourceUsage, Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
+from lab.engine.resume import limits_after, require_same_input, where_it_stands
+from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sinks import Sink
+from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
-from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
 from lab.engine.verify.run import verify
-from lab.engine.workspace import WorkspaceDelta, WorkspaceTracker, prepare_workspace
 
-Phase = Literal["preparing", "running", "verifying"]
+__all__ = ["AttemptResult", "AttemptSpec", "OnPhase", "Phase", "run_attempt"]
 
 # The end of a traceback says most.
 _TRACEBACK_CHARACTERS = 20_000
-
-
-@dataclass(frozen=True)
-class AttemptSpec:
-    """Everything one attempt needs; nothing else is read from anywhere.
-
-    `limits` are the effective ones. `data_folder` is the lab's folder: sandboxes are made under
-    `<data_folder>/sandboxes`, the practice environment lies there too. `label` names run and attempt and
-    finds an orphaned sandbox again. `facts` is merged into the task, harness and model of `AttemptStarted`
-    ("task" -> {"set": "practice"}, …), for names and versions that only a database knows.
-    `spent_usd_before` is what earlier attempts of the run have cost. `secrets` (name -> value) are replaced
-    wherever they appear; `api_key`, the value of `key_variable`, always is. `retry_seconds` bounds how long a
-    model call is tried again. `chunk_seconds` is the pause of a scripted model after each streamed piece.
-    """
-
-    task: TaskSpec
-    harness: HarnessConfig
-    model: ModelConfig
-    limits: Limits
-    provider: SandboxProvider
-    data_folder: Path
-    label: str
-    seed: int = 1
-    attempt: int = 1
-    api_key: str = ""
-    key_variable: str = ""
-    retry_seconds: float = 900.0
-    chunk_seconds: float = 0.015
-    spent_usd_before: Decimal = Decimal(0)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    sandbox_limits: SandboxLimits = SandboxLimits()
-    facts: Mapping[str, JSONObject] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class AttemptResult:
-    """How an attempt ended. `verdict` is None when nothing was graded; `error` is text for people."""
-
-    exit_reason: ExitReason
-    verdict: Outcome | None
-    retryable: bool
-    error: str
-    steps: int
-
-
-OnPhase = Callable[[Phase], None]
 
 
 def run_attempt(
@@ -116,58 +66,96 @@ def run_attempt(
     sink: Sink,
     stop: StopSignal,
     *,
-    before_step: BeforeStep | None = None,
+    steering: Steering | None = None,
     on_phase: OnPhase | None = None,
 ) -> AttemptResult:
     """Run one attempt to its end and verify its patch when a model or a limit ended it.
 
-    `stop` cancels at any moment; the patch is kept, not verified. `before_step` is called before each model
-    call, its time does not count as wall time; it may raise `AttemptStoppedError`. `on_phase` hears
-    "preparing", "running" and "verifying". `AttemptStarted` is the first event, `AttemptEnded` the last; the
-    caller decides whether the run goes on and appends `RunEnded`.
+    `stop` cancels at any moment; the patch is kept, not verified. `steering` brings what people ask for,
+    which takes effect between two events; pauses do not count as wall time. `on_phase` hears "preparing",
+    "running" and "verifying". `AttemptStarted` is the first event, `AttemptEnded` the last; the caller
+    decides whether the run goes on and appends `RunEnded`.
+
+    With `spec.history` the attempt goes on where that ends: `AttemptContinued` is the first new event, what
+    is in the log is not done again, the workspace is made again from its stored changes.
 
     Raises:
         LeaseLostError: another worker child owns the attempt; its sandbox is stopped, no event follows.
+        HandedOverError: the same, because `steering` was closed.
         Whatever `sink` raises when not even the attempt's end can be written.
     """
-    return _Attempt(spec, sink, stop, before_step or _nothing, on_phase or _no_phase).run()
-
-
-def _nothing() -> None:
-    return
+    attempt = _Attempt(spec, sink, stop, steering or Steering(), on_phase or _no_phase)
+    return attempt.run()
 
 
 def _no_phase(phase: Phase) -> None:
     return
 
 
+class _Log:
+    """The attempt's log: appends events and takes what was stored into the folds that follow it."""
+
+    def __init__(self, sink: RedactingSink, history: tuple[Record, ...]) -> None:
+        self._sink = sink
+        self._history = history
+        self._folds: list[Callable[[Event], None]] = []
+
+    def emit(self, *events: Event) -> list[Record]:
+        records = self._sink.append_all(events)
+        for record in records:
+            for apply in self._folds:
+                apply(record.event)
+        return records
+
+    def follow(self, apply: Callable[[Event], None]) -> None:
+        """Let a fold take in the history now and each new event when it is stored."""
+        for record in self._history:
+            apply(record.event)
+        self._folds.append(apply)
+
+
 class _Attempt:
     """The state of one attempt."""
 
     def __init__(
-        self, spec: AttemptSpec, sink: Sink, stop: StopSignal, before_step: BeforeStep, on_phase: OnPhase
+        self, spec: AttemptSpec, sink: Sink, stop: StopSignal, steering: Steering, on_phase: OnPhase
     ) -> None:
         self.spec = spec
         self.stop = stop
-        self.before_step = before_step
+        self.steering = steering
         self.on_phase = on_phase
         key_name = spec.key_variable or "the endpoint's key"
         self.redactor = Redactor({**spec.secrets, key_name: spec.api_key})
         self.sink = RedactingSink(sink, self.redactor)
         self.family = registry.family(spec.harness.family)
+        self.standing = where_it_stands(spec.history)
+        self.log = _Log(self.sink, spec.history)
+        self.emit = self.log.emit
         self.conversation = Conversation()
+        self.log.follow(self.conversation.apply)
         self.spending = Spending(spec.spent_usd_before)
+        self.log.follow(self.spending.apply)
+        self.steps = 0
+        self.log.follow(self._count_steps)
+        self.limits = limits_after(spec.limits, (record.event for record in spec.history))
         # Cancel and wall time end the agent; a verification after the wall time must still be able to run.
         self.agent_stop = StopSignal()
-        self.clock = WallClock(spec.limits.max_total_time_sec, self.agent_stop)
-        self.sandbox: Sandbox | None = None
-        self.usage: ResourceUsage | None = None
+        self.clock = WallClock(
+            self.limits.max_total_time_sec, self.agent_stop, used=self.standing.agent_seconds
+        )
+        self.sandbox: AgentSandbox | None = None
+        self.is_driving = False
         self.started = time.monotonic()
-        self.steps = 0
         self.ending = Ending(ExitReason.UNKNOWN)
         self.verdict: Outcome | None = None
 
+    def _count_steps(self, event: Event) -> None:
+        if isinstance(event, ModelCallStarted):
+            self.steps = event.step
+
     def run(self) -> AttemptResult:
+        if self.standing.end is not None:
+            return self._ended_before(self.standing.end)
         error, retryable = "", False
         try:
             with self.stop.on_set(lambda: self.agent_stop.set(self.stop.reason or ExitReason.CANCELLED)):
@@ -189,7 +177,8 @@ class _Attempt:
             retryable = True
         finally:
             self.clock.close()
-            self._stop_sandbox()
+            if self.sandbox is not None:
+                self.sandbox.stop()
         if self._is_cancelled_and_broken():
             self.ending = Ending(ExitReason.CANCELLED, self.ending.native_reason)
             retryable = False
@@ -202,46 +191,52 @@ class _Attempt:
             steps=self.steps,
         )
 
+    def _ended_before(self, end: AttemptEnded) -> AttemptResult:
+        reason, graded = ExitReason(end.exit_reason), self.standing.verification
+        verdict = Outcome(graded.outcome) if graded and reason.origin is ExitOrigin.MODEL_OR_LIMIT else None
+        return AttemptResult(reason, verdict, end.retryable, end.error, end.steps)
+
     def _is_cancelled_and_broken(self) -> bool:
         """Whether something broke while a person's cancel took effect: the cancel holds all the same."""
         broken = self.ending.reason.origin is ExitOrigin.INFRASTRUCTURE
         return broken and self.stop.reason is ExitReason.CANCELLED
 
-    def emit(self, event: Event) -> Record:
-        """Append an event and take what was stored into the folds that the next request is made from."""
-        record = self.sink.append(event)
-        self.conversation.apply(record.event)
-        self.spending.apply(record.event)
-        if isinstance(event, ModelCallStarted):
-            self.steps = event.step
-        limit = self.spec.limits.max_cost_usd
-        if isinstance(event, ModelCallFailed) and limit is not None and self.spending.usd >= limit:
-            # Failed tries may be billed too: no further one once the money is gone.
-            self.agent_stop.set(ExitReason.MAX_COST)
-        return record
-
     def _go(self) -> None:
-        self._start()
+        standing = self.standing
+        if standing.started is None:
+            self._start()
+        else:
+            self._continue()
+        captured = standing.patch
+        patch = self._work() if captured is None else self._captured_before(captured)
+        if self.ending.reason.origin is ExitOrigin.MODEL_OR_LIMIT:
+            self._verify(patch)
+
+    def _work(self) -> str:
+        """The agent's part, up to its patch."""
         self.on_phase("preparing")
         self._check_stop()
-        sandbox_spec = sandbox_spec_for(
-            self.spec.task,
-            data_folder=self.spec.data_folder,
-            label=self.spec.label,
-            limits=self.spec.sandbox_limits,
+        archives = None
+        if self.standing.started is not None:
+            archives = stored_changes(self.standing.changes, self.spec.read_blob)
+        self.sandbox = AgentSandbox(
+            self.spec.task, self._sandbox_spec, emit=self.emit, put_blob=self.sink.put_blob
         )
-        sandbox = self._start_sandbox(sandbox_spec)
-        base_commit = prepare_workspace(sandbox, self.spec.task)
-        tracker = WorkspaceTracker(sandbox, self.spec.task)
-        tracker.baseline()
+        self.sandbox.start(self.spec.provider, archives)
         self._check_stop()
         self.on_phase("running")
-        self.ending = self._drive(sandbox, tracker)
+        self.ending = self._drive(self.sandbox)
         self.clock.close()
-        patch = self._capture(sandbox, base_commit)
-        self._stop_sandbox()
-        if self.ending.reason.origin is ExitOrigin.MODEL_OR_LIMIT:
-            self._verify(patch, sandbox_spec)
+        patch = self._capture(self.sandbox)
+        self.sandbox.stop()
+        return patch
+
+    @functools.cached_property
+    def _sandbox_spec(self) -> SandboxSpec:
+        spec = self.spec
+        return sandbox_spec_for(
+            spec.task, data_folder=spec.data_folder, label=spec.label, limits=spec.sandbox_limits
+        )
 
     def _start(self) -> None:
         """The attempt's fixed facts, first of all; a harness that cannot even open says so right after."""
@@ -257,80 +252,98 @@ class _Attempt:
                 task=task_facts(spec.task) | dict(spec.facts.get("task", {})),
                 harness=harness_facts(spec.harness) | dict(spec.facts.get("harness", {})),
                 model=model_facts(spec.model) | dict(spec.facts.get("model", {})),
-                limits=spec.limits.model_dump(mode="json") | {"digest": spec.limits.digest},
+                limits=self.limits.model_dump(mode="json") | {"digest": self.limits.digest},
                 seed=spec.seed,
                 messages=messages,
-                parameters=self.family.parameters(spec.harness, spec.model, spec.limits),
+                parameters=self.family.parameters(spec.harness, spec.model, self.limits),
                 lab_version=lab.__version__,
             )
         )
         if broken is not None:
             raise broken
 
-    def _check_stop(self) -> None:
-        if self.agent_stop.reason is not None:
-            raise AttemptStoppedError(self.agent_stop.reason)
+    def _continue(self) -> None:
+        """Mark what was in flight, if nobody did, and say that the attempt goes on; then look at the log.
 
-    def _start_sandbox(self, spec: SandboxSpec) -> Sandbox:
-        started = time.monotonic()
-        self.sandbox = self.spec.provider.start(spec)
-        facts = self.sandbox.facts
+        Raises:
+            InfrastructureError: it cannot be continued exactly from what the log and the task are now.
+        """
+        spec, standing = self.spec, self.standing
+        reason = spec.continued_because or "the worker child died; the outcome is unknown"
+        found = standing.interrupted(reason)
         self.emit(
-            SandboxStarted(
-                sandbox=facts.kind,
-                isolation=facts.isolation,
-                identifier=facts.identifier,
-                workspace=facts.workspace,
-                network=facts.network,
-                notes=list(facts.notes),
-                seconds=time.monotonic() - started,
-            )
+            *found,
+            AttemptContinued(
+                continuation=standing.continuations + 1,
+                orderly=spec.continued_orderly,
+                reason=spec.continued_because,
+            ),
         )
-        return self.sandbox
+        if found:
+            self.standing = where_it_stands([*spec.history, *self._as_records(found)])
+        if standing.is_cancelled:
+            self.stop.set(ExitReason.CANCELLED)
+        digest = standing.started.task.get("repository_digest") if standing.started else None
+        if digest not in (None, spec.task.repository_digest):
+            raise InfrastructureError(
+                "the task's repository is no longer the one the attempt began from", retryable=False
+            )
+        require_same_input(spec.history)
 
-    def _drive(self, sandbox: Sandbox, tracker: WorkspaceTracker) -> Ending:
-        spec = self.spec
+    def _as_records(self, events: list[Event]) -> list[Record]:
+        last = self.spec.history[-1]
+        return [
+            Record(seq=last.seq + place, attempt=last.attempt, at=last.at, event=event)
+            for place, event in enumerate(events, start=1)
+        ]
 
-        def after_tool(*, step: int, index: int, call_id: str) -> None:
-            delta = tracker.changes()
-            if delta.changes or delta.archive is not None or delta.problem:
-                self.emit(self._changed(delta, step=step, index=index, call_id=call_id))
+    def _check_stop(self) -> None:
+        """Before the agent begins. One that had begun keeps its patch: its sandbox is made again all the same."""
+        if self.agent_stop.reason is not None and self.standing.step == 0:
+            raise AttemptStoppedError(self.agent_stop.reason)
+        self._hand_over_if_asked()
 
-        with _endpoint(spec) as model, self._client(model) as client:
+    def _hand_over_if_asked(self) -> None:
+        if self.steering.is_closed and not self.stop.is_set():
+            raise HandedOverError("the attempt was handed over")
+
+    def _drive(self, agent: AgentSandbox) -> Ending:
+        spec, standing = self.spec, self.standing
+        checkpoint = Checkpoint(
+            steering=self.steering,
+            stop=self.agent_stop,
+            clock=self.clock,
+            spending=self.spending,
+            limits=self.limits,
+            emit=self.emit,
+            message_of=lambda text: self.family.person_message(spec.harness, text),
+            asks=standing.asks,
+            heard=standing.heard,
+            is_paused=standing.is_paused,
+        )
+        self.is_driving = True
+        if standing.step:
+            self.clock.start()
+        with _endpoint(spec) as model, self._client(model, checkpoint) as client:
             session = Session(
                 config=spec.harness,
                 model=model,
                 client=client,
-                sandbox=sandbox,
-                limits=spec.limits,
+                sandbox=agent.sandbox,
                 emit=self.emit,
+                follow=self.log.follow,
                 stop=self.agent_stop,
                 clock=self.clock,
                 conversation=self.conversation,
                 redactor=self.redactor,
-                before_step=self.before_step,
-                after_tool=after_tool,
+                checkpoint=checkpoint,
+                changed=agent.changed,
                 spending=self.spending,
+                standing=standing,
             )
             return self.family.drive(session)
 
-    def _changed(self, delta: WorkspaceDelta, *, step: int, index: int, call_id: str) -> WorkspaceChanged:
-        """The event of a change, its archive stored."""
-        archive, problems = None, [delta.problem] if delta.problem else []
-        if delta.archive is not None:
-            archive = self.sink.put_blob(delta.archive)
-            if archive != hashlib.sha256(delta.archive).hexdigest():
-                problems.append("a known secret in what changed was replaced by stars")
-        return WorkspaceChanged(
-            step=step,
-            index=index,
-            call_id=call_id,
-            changes=delta.changes,
-            archive=archive,
-            problem="; ".join(problems),
-        )
-
-    def _client(self, model: ModelConfig) -> ModelClient:
+    def _client(self, model: ModelConfig, checkpoint: Checkpoint) -> ModelClient:
         return ModelClient(
             model,
             api_key=self.spec.api_key,
@@ -340,10 +353,11 @@ class _Attempt:
             retry_seconds=self.spec.retry_seconds,
             redact=self.redactor,
             key_variable=self.spec.key_variable,
+            gate=checkpoint,
         )
 
-    def _capture(self, sandbox: Sandbox, base_commit: str) -> str:
-        captured = capture_patch(sandbox, base_commit, task=self.spec.task)
+    def _capture(self, agent: AgentSandbox) -> str:
+        captured = agent.patch()
         self.emit(
             PatchCaptured(
                 exit_reason=self.ending.reason.value,
@@ -358,16 +372,29 @@ class _Attempt:
         )
         return captured.patch
 
-    def _verify(self, patch: str, sandbox_spec: SandboxSpec) -> None:
+    def _captured_before(self, captured: PatchCaptured) -> str:
+        if captured.files and not captured.patch.startswith("diff --git "):
+            raise InfrastructureError("the captured patch cannot be read from the log any more")
+        self.ending = Ending(
+            ExitReason(captured.exit_reason), captured.native_reason, captured.detail, captured.final_message
+        )
+        return captured.patch
+
+    def _verify(self, patch: str) -> None:
         if self.stop.is_set():
             self._cancelled_while_verifying()
             return
+        graded = self.standing.verification
+        if graded is not None:
+            self.verdict = Outcome(graded.outcome)
+            return
+        self._hand_over_if_asked()
         self.on_phase("verifying")
         result = verify(
             self.spec.task,
             patch,
             provider=self.spec.provider,
-            sandbox_spec=sandbox_spec,
+            sandbox_spec=self._sandbox_spec,
             emit=self.emit,
             stop=self.stop,
             redactor=self.redactor,
@@ -388,20 +415,16 @@ class _Attempt:
         """The ending for something that broke: never the model's fault."""
         lost = isinstance(broken, SandboxLostError)
         # Leaf calls a sandbox that is lost under a tool a tool error.
-        in_a_tool = lost and self.steps > 0 and self.ending.reason is ExitReason.UNKNOWN
-        native = "tool_error" if in_a_tool else broken.exit_reason.value
+        in_a_tool = self.is_driving and self.steps > 0 and self.ending.reason is ExitReason.UNKNOWN
+        native = "tool_error" if lost and in_a_tool else broken.exit_reason.value
         self.ending = Ending(broken.exit_reason, native)
         if lost:
             self.emit(SandboxLost(message=self.redactor.text(str(broken))))
 
-    def _stop_sandbox(self) -> None:
-        if self.sandbox is None:
-            return
-        sandbox, self.sandbox = self.sandbox, None
-        self.usage = sandbox.stop()
-
     def _end(self, error: str, retryable: bool) -> None:
-        usage = self.usage
+        # What a sandbox used that died with its worker child nobody knows, and a part is not the whole.
+        is_whole = not self.standing.has_had_sandbox
+        usage = self.sandbox.usage if self.sandbox is not None and is_whole else None
         self.emit(
             AttemptEnded(
                 exit_reason=self.ending.reason.value,
@@ -411,7 +434,7 @@ class _Attempt:
                 steps=self.steps,
                 peak_memory_bytes=usage.peak_memory_bytes if usage else None,
                 cpu_seconds=usage.cpu_seconds if usage else None,
-                wall_seconds=time.monotonic() - self.started,
+                wall_seconds=self.standing.seconds + time.monotonic() - self.started,
                 agent_seconds=self.clock.elapsed if self.steps else None,
                 measured_by=usage.source if usage else "",
             )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import hashlib
+import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from lab.engine.events import Event, Record
+from lab.engine.errors import InvalidValueError
+from lab.engine.events import Event, Record, read_record
 
 
 class Sink(Protocol):
@@ -39,9 +43,9 @@ class Sink(Protocol):
 
 
 class Emit(Protocol):
-    """Appends one event to the run's log."""
+    """Appends events to the run's log. Several at once are one group: after a crash all are there or none."""
 
-    def __call__(self, event: Event) -> Record: ...
+    def __call__(self, *events: Event) -> object: ...
 
 
 def now() -> dt.datetime:
@@ -70,6 +74,10 @@ class ListSink:
     def append_all(self, events: Sequence[Event]) -> list[Record]:
         return [self.append(event) for event in events]
 
+    def emit(self, *events: Event) -> list[Record]:
+        """`append_all`, in the form of `Emit`."""
+        return self.append_all(events)
+
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         self.drafts.append(content)
 
@@ -87,28 +95,79 @@ class ListSink:
 
 
 class JSONLSink(ListSink):
-    """Writes one line a record to a file, each flushed at once, and blobs into a folder beside it."""
+    """Writes one line a record to a file, each group at once, and blobs into a folder beside it.
+
+    `first_seq` is the number of the first new record, for a log that is continued.
+    """
 
     def __init__(self, path: Path, *, attempt: int = 1, first_seq: int = 1) -> None:
         super().__init__(attempt=attempt, first_seq=first_seq)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Text is cleaned where it enters the lab; a surrogate that came through must not end the run here.
-        self._file = path.open("a", encoding="utf-8", errors="replace")
-        self._blob_folder = path.parent / (path.name + ".blobs")
+        # Unbuffered: a group is one write to the system, which the death of this process cannot part.
+        self._file = path.open("ab", buffering=0)
+        self._blob_folder = blob_folder(path)
 
     def append(self, event: Event) -> Record:
-        record = super().append(event)
-        self._file.write(record.to_line() + "\n")
-        self._file.flush()
-        return record
+        return self.append_all([event])[0]
+
+    def append_all(self, events: Sequence[Event]) -> list[Record]:
+        records = [super(JSONLSink, self).append(event) for event in events]
+        # Text is cleaned where it enters the lab; a surrogate that came through must not end the run here.
+        lines = "".join(f"{record.to_line()}\n" for record in records).encode("utf-8", "replace")
+        size = self._file.seek(0, os.SEEK_END)
+        try:
+            written = self._file.write(lines)
+            if written != len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        except OSError:
+            # The disk is full: half a group is none.
+            self._file.truncate(size)
+            del self.records[-len(records) :]
+            self._next -= len(records)
+            raise
+        return records
 
     def put_blob(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
         self._blob_folder.mkdir(exist_ok=True)
         target = self._blob_folder / digest
         if not target.exists():
-            target.write_bytes(data)
+            partial = target.with_suffix(".part")
+            partial.write_bytes(data)
+            partial.replace(target)
         return digest
 
     def close(self) -> None:
         self._file.close()
+
+
+def blob_folder(path: Path) -> Path:
+    """Where the blobs of the log at `path` are."""
+    return path.parent / (path.name + ".blobs")
+
+
+def read_log(path: Path) -> list[Record]:
+    """The records of a JSON lines log. A last line that was not written to its end is left out.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or a line of it is no record.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InvalidValueError("log", str(path), f"cannot be read: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records.append(read_record(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"is no event log: line {number}: {error}"
+            raise InvalidValueError("log", str(path), reason) from None
+    return records
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a last line that was not written to its end, so that the log can be appended to."""
+    with path.open("r+b") as file:
+        data = file.read()
+        file.truncate(data.rfind(b"\n") + 1)

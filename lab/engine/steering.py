@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.engine.llm.base import JSONObject
+from lab.engine.stop import StopSignal
+
+Control = Literal["pause", "resume", "limit", "message"]
 
 
 @dataclass(frozen=True)
 class Ask:
     """One thing a person asked for. `number` and `value` are those of its `ControlAsked`."""
 
-    control: Literal["pause", "resume", "limit", "message"]
+    control: Control
     person: str
     number: int = 0
     value: JSONObject = field(default_factory=dict)
@@ -22,7 +26,8 @@ class Ask:
 class Steering:
     """A mailbox between whoever hears people and the attempt, which looks into it between two events.
 
-    An ask is put in once its `ControlAsked` is in the log. Safe from any thread.
+    An ask is put in once its `ControlAsked` is in the log; one that is put in twice takes effect once. Safe
+    from any thread.
     """
 
     def __init__(self) -> None:
@@ -41,14 +46,28 @@ class Steering:
             asks, self._asks = self._asks, []
             return asks
 
-    def wait(self, seconds: float) -> None:
-        """Sleep until something is asked, `close` is called or `seconds` have passed."""
+    def wait(self, seconds: float, stop: StopSignal | None = None) -> None:
+        """Sleep until something is asked, `stop` is set, `close` is called or `seconds` have passed."""
+
+        def is_over() -> bool:
+            return bool(self._asks) or self._closed or (stop is not None and stop.is_set())
+
+        with contextlib.nullcontext() if stop is None else stop.on_set(self._wake), self._changed:
+            self._changed.wait_for(is_over, seconds)
+
+    def _wake(self) -> None:
         with self._changed:
-            if not self._asks and not self._closed:
-                self._changed.wait(seconds)
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def close(self) -> None:
-        """Nobody waits any longer: the attempt is being stopped or handed over."""
+        """Hand the attempt over: it stops at its next event, at once while it waits.
+
+        `run_attempt` then raises `HandedOverError`, and another worker child continues from the log.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lab.engine import registry
-from lab.engine.errors import AttemptStoppedError, ExitReason, LeaseLostError
+from lab.engine.errors import ExitReason, LeaseLostError
 from lab.engine.events import (
     AttemptEnded,
     AttemptStarted,
@@ -158,7 +158,7 @@ def attempt(
     make: Make, *answers: Answer, sink: ListSink | None = None, stop: StopSignal | None = None, **fields: Any
 ) -> tuple[AttemptResult, ListSink]:
     sink = sink if sink is not None else ListSink()
-    hooks = {name: fields.pop(name) for name in ("before_step", "on_phase") if name in fields}
+    hooks = {name: fields.pop(name) for name in ("steering", "on_phase") if name in fields}
     with FakeOpenAI(*answers) as server:
         result = run_attempt(make(server, **fields), sink, stop or StopSignal(), **hooks)
     return result, sink
@@ -301,10 +301,13 @@ def test_a_cancelled_attempt_stays_cancelled_when_its_sandbox_breaks_too(make: M
 
 
 def test_a_cancel_raised_before_a_step_is_not_verified_either(make: Make) -> None:
-    def cancel() -> None:
-        raise AttemptStoppedError(ExitReason.CANCELLED)
+    stop = StopSignal()
 
-    result, sink = attempt(make, says("never"), before_step=cancel)
+    def cancel(phase: str) -> None:
+        if phase == "running":
+            stop.set(ExitReason.CANCELLED)
+
+    result, sink = attempt(make, says("never"), stop=stop, on_phase=cancel)
     assert (result.exit_reason, result.verdict) == (ExitReason.CANCELLED, None)
     assert one(sink, PatchCaptured).exit_reason == "cancelled"
     assert of(sink, VerificationStarted) == []
@@ -462,10 +465,10 @@ def test_an_endpoint_that_fails_for_good_is_not_verified(make: Make, answer: Ans
 
 
 def test_an_unexpected_error_is_internal_and_its_text_holds_no_key(make: Make, engine_folder: Path) -> None:
-    def explode() -> None:
+    def explode(phase: str) -> None:
         raise RuntimeError(f"boom with {KEY}")
 
-    result, sink = attempt(make, says("never"), before_step=explode)
+    result, sink = attempt(make, says("never"), on_phase=explode)
     assert (result.exit_reason, result.retryable) == (ExitReason.INTERNAL_ERROR, True)
     assert "boom with [redacted: FAKE_KEY]" in result.error
     assert "Traceback" in one(sink, AttemptEnded).error

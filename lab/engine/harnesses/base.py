@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lab.engine.errors import ExitReason
+from lab.engine.events import Event
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply, canonical_sha256
 from lab.engine.redact import Redactor
@@ -16,10 +18,12 @@ from lab.engine.sinks import Emit
 from lab.engine.stop import StopSignal
 
 if TYPE_CHECKING:
+    from lab.engine.checkpoint import Checkpoint
     from lab.engine.harnesses.clock import WallClock
     from lab.engine.harnesses.conversation import Conversation
     from lab.engine.harnesses.spending import Spending
     from lab.engine.llm.client import ModelClient
+    from lab.engine.resume import Standing
 
 
 class ToolDefinition(BaseModel):
@@ -82,40 +86,53 @@ class Ending:
     final_message: str = ""
 
 
-class BeforeStep(Protocol):
-    """Called before each model call; the place where pauses, messages and changed limits take effect."""
+class Changed(Protocol):
+    """Called after each executed tool call, interrupted ones too: events of what it changed in the workspace.
 
-    def __call__(self) -> None: ...
+    They belong into one group with the event of the call's end: a log that holds one without the other could
+    not be continued.
+    """
+
+    def __call__(self, *, step: int, index: int, call_id: str) -> Sequence[Event]:
+        """Raises: SandboxLostError, InfrastructureError: what changed cannot be known."""
 
 
-class AfterTool(Protocol):
-    """Called after each executed tool call, interrupted ones too: records what changed in the workspace."""
+class Follow(Protocol):
+    """Lets a fold take in the events of the log that the attempt is continued from, then each new one."""
 
-    def __call__(self, *, step: int, index: int, call_id: str) -> None: ...
+    def __call__(self, apply: Callable[[Event], None]) -> None: ...
 
 
 @dataclass
 class Session:
     """What a family is given to drive one attempt.
 
-    `emit` appends an event and takes it into `conversation`, from which every request body comes, and into
+    `emit` appends events and takes them into `conversation`, from which every request body comes, and into
     `spending`. `stop` hears cancel and wall time alike; `clock` starts with the first model call. `redactor`
-    is applied to all text that comes out of the sandbox.
+    is applied to all text that comes out of the sandbox. `checkpoint` is asked between two events, before
+    each tool call and each request, and holds the `limits`. `standing` says where the loop begins: an attempt
+    that is continued begins in the middle. What a family counts, it folds from the events it follows.
     """
 
     config: HarnessConfig
     model: ModelConfig
     client: ModelClient
     sandbox: Sandbox
-    limits: Limits
     emit: Emit
+    follow: Follow
     stop: StopSignal
     clock: WallClock
     conversation: Conversation
     redactor: Redactor
-    before_step: BeforeStep
-    after_tool: AfterTool
+    checkpoint: Checkpoint
+    changed: Changed
     spending: Spending
+    standing: Standing
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that hold now; people change them while the attempt runs."""
+        return self.checkpoint.limits
 
 
 class Family(Protocol):
@@ -136,8 +153,11 @@ class Family(Protocol):
     def assistant_message(self, config: HarnessConfig, reply: Reply) -> JSONObject:
         """The reply as it joins the conversation."""
 
+    def person_message(self, config: HarnessConfig, text: str) -> JSONObject:
+        """What a person wrote to the agent, as it joins the conversation between two steps."""
+
     def drive(self, session: Session) -> Ending:
-        """Run the loop to its end.
+        """Run the loop to its end, from where `session.standing` says; nothing that was done is done again.
 
         Raises:
             AttemptStoppedError, InfrastructureError: as `errors` says.

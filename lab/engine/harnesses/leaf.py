@@ -1,6 +1,7 @@
 """Leaf: five native tools, one linear conversation, the first reply without a tool call ends the run.
 
-The order of the loop's checks is Leaf's. Deliberately different: wall time counts from the first model call
+What the loop counts is folded from the log, so that another worker child goes on in the middle of a step. The
+order of the loop's checks is Leaf's. Deliberately different: wall time counts from the first model call
 and interrupts whatever is running; so does a person's cancel. Reasoning is sent back under the field name it
 came in. Ids that a server left out or used twice are the client's own.
 """
@@ -8,6 +9,7 @@ came in. Ids that a server left out or used twice are the client's own.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -18,10 +20,12 @@ from lab.engine import registry
 from lab.engine.errors import (
     AttemptStoppedError,
     ExitReason,
+    InfrastructureError,
     InvalidValueError,
     SandboxLostError,
 )
 from lab.engine.events import (
+    Event,
     LimitReached,
     ModelCallFinished,
     ToolCallFinished,
@@ -31,6 +35,7 @@ from lab.engine.events import (
 from lab.engine.harnesses.arguments import ParsedArguments, parse_arguments, protocol_notes
 from lab.engine.harnesses.base import Ending, HarnessConfig, Session
 from lab.engine.harnesses.conversation import cap_field
+from lab.engine.harnesses.leaf_counts import LeafCounts
 from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
@@ -99,6 +104,10 @@ class Leaf:
             ]
         return message
 
+    def person_message(self, config: HarnessConfig, text: str) -> JSONObject:
+        """A user message."""
+        return {"role": "user", "content": text}
+
     def drive(self, session: Session) -> Ending:
         """Run the loop to its end; the limit that ended it is an event of its own.
 
@@ -160,85 +169,100 @@ class _Loop:
             bash_timeout=session.config.bash_timeout_sec,
             glob_limit=session.config.glob_limit,
         )
-        self.step = 0
-        self.context_tokens = 0
-        self.last_output_tokens = 0
-        self.format_errors = 0
+        self.counts = LeafCounts()
+        session.follow(self.counts.apply)
 
     def run(self) -> Ending:
-        while self.session.limits.max_steps is None or self.step < self.session.limits.max_steps:
-            self._check_before_call()
-            self.step += 1
-            ending = self._turn()
-            if ending is not None:
-                return ending
-        return Ending(ExitReason.MAX_TURNS)
+        ending = self._go_on()
+        while ending is None:
+            self.session.checkpoint.look()
+            ending = self._limit_reached() or self._turn()
+        return ending
 
-    def _check_before_call(self) -> None:
-        session = self.session
-        with session.clock.paused():
-            session.before_step()
-        self._check_stop()
-        remaining = session.clock.remaining
-        if remaining is not None and remaining <= 0:
-            raise AttemptStoppedError(ExitReason.MAX_TIME)
-        limits, spending = session.limits, session.spending
-        if limits.max_tokens_total is not None and spending.tokens >= limits.max_tokens_total:
-            raise AttemptStoppedError(ExitReason.MAX_TOKENS_TOTAL)
-        if limits.max_cost_usd is not None and spending.usd >= limits.max_cost_usd:
-            raise AttemptStoppedError(ExitReason.MAX_COST)
+    def _go_on(self) -> Ending | None:
+        """What is left of a step that an earlier worker child began; None when the next request is due."""
+        standing = self.session.standing
+        failure, reply = standing.failure, standing.reply.reply if standing.reply else None
+        if standing.ended is not None:
+            is_last = reply is not None and (reply.cut_by_length or not reply.tool_calls)
+            return Ending(standing.ended, final_message=_last_words(reply) if reply and is_last else "")
+        if failure is not None and failure.error == "context_overflow" and failure.retry_in is None:
+            return Ending(ExitReason.MAX_CONTEXT_LEN, detail=failure.message)
+        return self._answer(reply) if reply is not None else None
 
-    def _check_stop(self) -> None:
-        if self.session.stop.reason is not None:
-            raise AttemptStoppedError(self.session.stop.reason)
+    def _limit_reached(self) -> Ending | None:
+        limits, counts = self.session.limits, self.counts
+        if limits.max_context_tokens and counts.context_tokens >= limits.max_context_tokens:
+            return Ending(ExitReason.MAX_CONTEXT_LEN)
+        if limits.max_format_errors is not None and counts.format_errors >= limits.max_format_errors:
+            return Ending(ExitReason.FORMAT_ERRORS)
+        if limits.max_steps is not None and counts.answered >= limits.max_steps:
+            return Ending(ExitReason.MAX_TURNS)
+        return None
 
     def _turn(self) -> Ending | None:
         """One model call and the tool calls it asks for; an ending when the run is over."""
+        checkpoint = self.session.checkpoint
+        checkpoint.before_request()
+        checkpoint.deliver_messages()
         try:
             reply = self._ask()
         except ContextOverflowError as overflow:
             return Ending(ExitReason.MAX_CONTEXT_LEN, detail=str(overflow))
-        if reply.cut_by_length or not reply.tool_calls:
-            reason = self._cut_reason(reply) if reply.cut_by_length else ExitReason.AGENT
-            return Ending(reason, final_message=reply.content or reply.refusal)
-        understood = 0
-        for call in self._calls(reply):
-            self._check_stop()
-            understood += self._execute(call)
-        self.format_errors = 0 if understood else self.format_errors + 1
-        return self._limit_after_turn()
+        return self._answer(reply)
 
-    def _limit_after_turn(self) -> Ending | None:
-        limits = self.session.limits
-        if limits.max_context_tokens and self.context_tokens >= limits.max_context_tokens:
-            return Ending(ExitReason.MAX_CONTEXT_LEN)
-        if limits.max_format_errors is not None and self.format_errors >= limits.max_format_errors:
-            return Ending(ExitReason.FORMAT_ERRORS)
+    def _answer(self, reply: Reply) -> Ending | None:
+        """What a reply asks for, as far as it was not done before; an ending when it is the last one."""
+        if reply.cut_by_length:
+            return Ending(self._cut_reason(reply), final_message=_last_words(reply))
+        if not reply.tool_calls:
+            if self._is_spoken_to():
+                return None
+            return Ending(ExitReason.AGENT, final_message=_last_words(reply))
+        standing = self.session.standing
+        begun = standing.step == self.counts.answered
+        for call in self._calls(reply):
+            if begun and call.index in standing.finished_calls:
+                continue
+            self.session.checkpoint.look()
+            self._execute(call, again=begun and call.index == standing.interrupted_call)
         return None
 
+    def _is_spoken_to(self) -> bool:
+        """Whether a person's message waits while the agent would end, and some budget to answer it is left."""
+        checkpoint = self.session.checkpoint
+        if self.session.stop.is_set():
+            return False
+        checkpoint.steer()
+        return checkpoint.has_message and self._limit_reached() is None and checkpoint.spent() is None
+
     def _ask(self) -> Reply:
-        session = self.session
+        session, standing = self.session, self.session.standing
         session.clock.start()
         conversation = session.conversation
+        step = self.counts.answered + 1
+        begun = step == standing.step
         answer = session.client.ask(
-            step=self.step,
+            step=step,
             body=conversation.body(self._cap()),
             message_count=len(conversation.messages),
             deadline=lambda: session.clock.remaining,
+            tries_before=standing.requests if begun else 0,
+            again=begun and standing.asks_again,
         )
         reply = answer.reply
         message = self.leaf.assistant_message(session.config, reply)
         total = provider_total(reply)
-        self.last_output_tokens = reply.usage.output_total or 0
-        self.context_tokens = estimated_tokens([*conversation.messages, message]) if total is None else total
         session.emit(
             ModelCallFinished(
-                step=self.step,
+                step=step,
                 request=answer.request,
                 reply=reply,
                 message=message,
                 cost=answer.cost,
-                context_tokens=self.context_tokens,
+                context_tokens=(
+                    estimated_tokens([*conversation.messages, message]) if total is None else total
+                ),
                 context_tokens_estimated=total is None,
                 notes=self._notes(reply),
             )
@@ -263,7 +287,7 @@ class _Loop:
         if window is None:
             return None
         # Before the first answer nothing is counted yet: half a token a byte is more than any text has.
-        used = self.context_tokens or 2 * estimated_tokens(
+        used = self.counts.context_tokens or 2 * estimated_tokens(
             [*self.session.conversation.messages, self.session.conversation.parameters]
         )
         return max(window - used - window // 50, _SMALLEST_CAP)
@@ -294,14 +318,14 @@ class _Loop:
             for index, call in enumerate(reply.tool_calls, start=1)
         ]
 
-    def _execute(self, call: _Call) -> bool:
-        """Execute one call; exactly one tool message follows. False when the call was not understood."""
+    def _execute(self, call: _Call, *, again: bool) -> None:
+        """Execute one call; exactly one tool message follows."""
         session = self.session
         arguments, malformed = call.parsed
         executor = registry.executor(call.executor) if call.executor else None
         session.emit(
             ToolCallStarted(
-                step=self.step,
+                step=self.counts.answered,
                 index=call.index,
                 call_id=call.call_id,
                 tool=call.tool,
@@ -310,62 +334,81 @@ class _Loop:
                 raw_arguments=call.raw,
                 malformed=malformed,
                 timeout=executor.timeout(self.context, arguments) if executor is not None else None,
+                again=again,
             )
         )
         started = time.monotonic()
         if executor is None:
-            result = ToolResult(f"Unknown tool: {call.tool}", failed=True)
+            self._finished(call, ToolResult(f"Unknown tool: {call.tool}", failed=True), started)
         elif malformed and session.config.malformed_arguments == "explain":
-            result = ToolResult(_explanation(call), failed=True)
+            self._finished(call, ToolResult(_explanation(call), failed=True), started)
         else:
             try:
                 result = execute(executor, self.context, arguments)
             except SandboxLostError as lost:
                 self._interrupted(call, ToolResult(""), started, f"sandbox lost: {lost}")
                 raise
+            self._executed(call, result, started)
+
+    def _executed(self, call: _Call, result: ToolResult, started: float) -> None:
+        """The end of a call that ran, and what it changed: one group in the log."""
+        session = self.session
+        seconds = time.monotonic() - started
+        changed: Sequence[Event] = ()
+        try:
+            if call.executor not in _READ_ONLY:
+                changed = session.changed(step=self.counts.answered, index=call.index, call_id=call.call_id)
+        except InfrastructureError as broken:
+            self._interrupted(call, result, started, f"what it changed cannot be known: {broken}")
+            raise
         if result.interrupted:
             reason = session.stop.reason or ExitReason.UNKNOWN
-            self._interrupted(call, result, started, reason.value)
-            session.after_tool(step=self.step, index=call.index, call_id=call.call_id)
+            self._interrupted(call, result, started, reason.value, changed)
             raise AttemptStoppedError(reason)
-        self._finished(call, result, started)
-        if executor is not None and not malformed and call.executor not in _READ_ONLY:
-            session.after_tool(step=self.step, index=call.index, call_id=call.call_id)
-        return executor is not None and not malformed
+        self._finished(call, result, started, seconds, changed)
 
-    def _finished(self, call: _Call, result: ToolResult, started: float) -> None:
-        message: JSONObject = {"role": "tool", "tool_call_id": call.call_id, "content": result.observation}
-        self.context_tokens += estimated_tokens([message])
+    def _finished(
+        self,
+        call: _Call,
+        result: ToolResult,
+        started: float,
+        seconds: float | None = None,
+        changed: Sequence[Event] = (),
+    ) -> None:
         self.session.emit(
             ToolCallFinished(
-                step=self.step,
+                step=self.counts.answered,
                 index=call.index,
                 call_id=call.call_id,
                 observation=result.observation,
                 observation_dropped=result.dropped,
                 whole=result.whole,
-                message=message,
+                message={"role": "tool", "tool_call_id": call.call_id, "content": result.observation},
                 failed=result.failed,
                 exit_code=result.exit_code,
                 timed_out=result.timed_out,
                 out_of_memory=result.out_of_memory,
                 stdout=result.stdout,
                 stderr=result.stderr,
-                seconds=time.monotonic() - started,
-            )
+                seconds=time.monotonic() - started if seconds is None else seconds,
+            ),
+            *changed,
         )
 
-    def _interrupted(self, call: _Call, result: ToolResult, started: float, reason: str) -> None:
+    def _interrupted(
+        self, call: _Call, result: ToolResult, started: float, reason: str, changed: Sequence[Event] = ()
+    ) -> None:
         self.session.emit(
             ToolCallInterrupted(
-                step=self.step,
+                step=self.counts.answered,
                 index=call.index,
                 call_id=call.call_id,
                 reason=reason,
                 stdout=result.stdout,
                 stderr=result.stderr,
                 seconds=time.monotonic() - started,
-            )
+            ),
+            *changed,
         )
 
     def say_limit(self, reason: ExitReason) -> None:
@@ -373,9 +416,11 @@ class _Loop:
 
         Where a server cut a reply or refused a request, the exit reason says so and no number is known.
         """
-        limits, spending = self.session.limits, self.session.spending
+        if self.session.standing.limit_is_said:
+            return
+        limits, spending, counts = self.session.limits, self.session.spending, self.counts
         used: dict[ExitReason, tuple[str, Decimal | float | int, Decimal | float | int | None]] = {
-            ExitReason.MAX_TURNS: ("max_steps", self.step, limits.max_steps),
+            ExitReason.MAX_TURNS: ("max_steps", counts.answered, limits.max_steps),
             ExitReason.MAX_TIME: (
                 "max_total_time_sec",
                 self.session.clock.elapsed,
@@ -383,23 +428,27 @@ class _Loop:
             ),
             ExitReason.MAX_CONTEXT_LEN: (
                 "max_context_tokens",
-                self.context_tokens,
+                counts.context_tokens,
                 limits.max_context_tokens or self.session.model.context_window,
             ),
             ExitReason.MAX_TOKENS_PER_TURN: (
                 "max_tokens_per_turn",
-                self.last_output_tokens,
+                counts.last_output_tokens,
                 turn_cap(self.session.model, limits),
             ),
             ExitReason.MAX_TOKENS_TOTAL: ("max_tokens_total", spending.tokens, limits.max_tokens_total),
             ExitReason.MAX_COST: ("max_cost_usd", spending.usd, limits.max_cost_usd),
-            ExitReason.FORMAT_ERRORS: ("max_format_errors", self.format_errors, limits.max_format_errors),
+            ExitReason.FORMAT_ERRORS: ("max_format_errors", counts.format_errors, limits.max_format_errors),
         }
         limit, amount, allowed = used.get(reason, ("", 0, None))
         if allowed is not None and amount >= allowed:
             self.session.emit(
                 LimitReached(limit=limit, used=Decimal(str(amount)), allowed=Decimal(str(allowed)))
             )
+
+
+def _last_words(reply: Reply) -> str:
+    return reply.content or reply.refusal
 
 
 def _explanation(call: _Call) -> str:

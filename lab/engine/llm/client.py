@@ -6,7 +6,7 @@ import datetime as dt
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import tenacity
 
@@ -48,11 +48,39 @@ class Answer(NamedTuple):
     cost: Cost
 
 
+class Gate(Protocol):
+    """Decides before each try whether there may be one: pauses, changed limits, budgets. May take long.
+
+    Raises: AttemptStoppedError, HandedOverError: there is none.
+    """
+
+    def before_request(self) -> None: ...
+
+    def wait_for_retry(self, seconds: float) -> None:
+        """Wait until another try is due."""
+
+
+class _OpenGate:
+    """A gate that only the stop signal closes."""
+
+    def __init__(self, stop: StopSignal) -> None:
+        self._stop = stop
+
+    def before_request(self) -> None:
+        if self._stop.is_set():
+            raise AttemptStoppedError(self._stop.reason or ExitReason.CANCELLED)
+
+    def wait_for_retry(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+        self.before_request()
+
+
 class ModelClient:
     """The model of one attempt: one kept connection, retries, and an event for each try.
 
     `emit` appends to the log, `draft` shows streaming text; both are the sink's. `retry_seconds` bounds how
-    long one call is tried again. `key_variable` names the key's variable in error texts.
+    long one call is tried again. `key_variable` names the key's variable in error texts. `gate` is asked
+    before each try; without one only `stop` counts.
     """
 
     def __init__(
@@ -67,8 +95,10 @@ class ModelClient:
         redact: Redactor | None = None,
         key_variable: str = "",
         first_wait: float = FIRST_WAIT,
+        gate: Gate | None = None,
     ) -> None:
         self.model = model
+        self._gate = gate if gate is not None else _OpenGate(stop)
         self._api_key = api_key
         self._emit = emit
         self._draft = draft
@@ -96,19 +126,30 @@ class ModelClient:
         self.close()
 
     def ask(
-        self, *, step: int, body: JSONObject, message_count: int, deadline: Deadline | None = None
+        self,
+        *,
+        step: int,
+        body: JSONObject,
+        message_count: int,
+        deadline: Deadline | None = None,
+        tries_before: int = 0,
+        again: bool = False,
     ) -> Answer:
         """Get one reply to the body (model, messages, tools, sampling), trying again while that makes sense.
 
-        `deadline` gives the seconds that are left of the attempt's wall time, None for no limit. The caller
-        emits ModelCallFinished, since only it knows the message that joins the conversation.
+        `deadline` gives the seconds that are left of the attempt's wall time, None for no limit.
+        `tries_before` counts requests of this step by an earlier worker child, `again` marks that the last of
+        them was interrupted. The caller emits ModelCallFinished, since only it knows the message that joins
+        the conversation.
 
         Raises:
-            AttemptStoppedError: the stop signal was set, or the wall time ended while trying.
+            AttemptStoppedError: the stop signal was set, or the wall time or a budget ended while trying.
+            HandedOverError: another worker child goes on.
             ContextOverflowError: the request is longer than the model's context.
             EndpointError: the model cannot be asked: not at all, or not within `retry_seconds`.
         """
         call = _Call(self, step=step, body=body, message_count=message_count, deadline=deadline)
+        call.go_on_after(tries_before, again=again)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(call.is_worth_another),
             wait=call.wait,
@@ -150,13 +191,20 @@ class _Call:
         self._try_started = self._started
         self._try_at = now()
         self._request = 0
+        self._again = False
         self._damaged = 0
+
+    def go_on_after(self, tries: int, *, again: bool) -> None:
+        self._request, self._again = tries, again
 
     def attempt(self) -> Answer:
         client = self._client
-        if client._stop.is_set():
-            raise AttemptStoppedError(client._stop.reason or ExitReason.CANCELLED)
         self._end_with_the_wall_time()
+        looked = time.monotonic()
+        client._gate.before_request()
+        # A pause is no time in which the model could have answered.
+        self._started += time.monotonic() - looked
+        again, self._again = self._again, False
         self._request += 1
         body = self._encoded.body
         cap = body.get("max_completion_tokens") or body.get("max_tokens")
@@ -167,6 +215,7 @@ class _Call:
                 body_sha256=self._encoded.sha256,
                 message_count=self._message_count,
                 max_tokens=cap if isinstance(cap, int) else None,
+                again=again,
             )
         )
         self._try_started = time.monotonic()
@@ -215,9 +264,9 @@ class _Call:
         return max(0.0, min(seconds, *ends))
 
     def sleep(self, seconds: float) -> None:
-        stop = self._client._stop
-        if stop.wait(seconds):
-            raise AttemptStoppedError(stop.reason or ExitReason.CANCELLED)
+        waited = time.monotonic()
+        self._client._gate.wait_for_retry(seconds)
+        self._started += max(0.0, time.monotonic() - waited - seconds)
         self._end_with_the_wall_time()
 
     def _end_with_the_wall_time(self) -> None:

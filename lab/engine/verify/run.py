@@ -294,7 +294,7 @@ def check_task(task: TaskSpec, *, provider: SandboxProvider, sandbox_spec: Sandb
 
     def graded(patch: str, name: str) -> VerificationResult:
         spec = dataclasses.replace(sandbox_spec, label=f"{sandbox_spec.label}-{name}")
-        return verify(task, patch, provider=provider, sandbox_spec=spec, emit=ListSink().append)
+        return verify(task, patch, provider=provider, sandbox_spec=spec, emit=ListSink().emit)
 
     without, gold = graded("", "empty"), graded(task.gold_patch, "gold")
     problems = []

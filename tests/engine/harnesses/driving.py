@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from lab.engine import registry
+from lab.engine.checkpoint import Checkpoint
 from lab.engine.events import AttemptStarted, Event, Record
 from lab.engine.harnesses.base import Ending, Family, HarnessConfig, Session
 from lab.engine.harnesses.clock import WallClock
@@ -19,8 +20,10 @@ from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
 from lab.engine.redact import Redactor
+from lab.engine.resume import Standing
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.sinks import ListSink
+from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, stream, usage_chunk
 
@@ -91,8 +94,9 @@ class Driven:
     def records(self) -> list[Record]:
         return self.sink.records
 
-    def after_tool(self, *, step: int, index: int, call_id: str) -> None:
+    def note_change(self, *, step: int, index: int, call_id: str) -> list[Event]:
         self.changed.append((step, index))
+        return []
 
     def events(self, kind: type[E]) -> list[E]:
         return [event for event in self.sink.events if isinstance(event, kind)]
@@ -115,17 +119,19 @@ class _Log:
 
     def __init__(self, spent_usd_before: Decimal, on_event: Callable[[Event], None] | None) -> None:
         self.sink = ListSink()
+        self.folds: list[Callable[[Event], None]] = []
         self.conversation = Conversation()
         self.spending = Spending(spent_usd_before)
         self.on_event = on_event
 
-    def emit(self, event: Event) -> Record:
-        record = self.sink.append(event)
-        self.conversation.apply(record.event)
-        self.spending.apply(record.event)
-        if self.on_event is not None:
-            self.on_event(event)
-        return record
+    def emit(self, *events: Event) -> list[Record]:
+        records = self.sink.append_all(events)
+        for record in records:
+            for apply in (self.conversation.apply, self.spending.apply, *self.folds):
+                apply(record.event)
+            if self.on_event is not None:
+                self.on_event(record.event)
+        return records
 
 
 def drive(
@@ -136,7 +142,7 @@ def drive(
     limits: Limits | None = None,
     model: JSONObject | None = None,
     stop: StopSignal | None = None,
-    before_step: Callable[[], None] | None = None,
+    steering: Steering | None = None,
     spent_usd_before: Decimal = Decimal(0),
     retry_seconds: float = 20.0,
     on_event: Callable[[Event], None] | None = None,
@@ -150,6 +156,15 @@ def drive(
     driven = Driven(None, log.sink, server)
     log.emit(_started(family, config, configured, limits))
     clock = WallClock(limits.max_total_time_sec, stop)
+    checkpoint = Checkpoint(
+        steering=steering or Steering(),
+        stop=stop,
+        clock=clock,
+        spending=log.spending,
+        limits=limits,
+        emit=log.emit,
+        message_of=lambda text: family.person_message(config, text),
+    )
     with ModelClient(
         configured,
         api_key="",
@@ -158,21 +173,23 @@ def drive(
         stop=stop,
         retry_seconds=retry_seconds,
         first_wait=0.05,
+        gate=checkpoint,
     ) as client:
         session = Session(
             config=config,
             model=configured,
             client=client,
             sandbox=sandbox,
-            limits=limits,
             emit=log.emit,
+            follow=log.folds.append,
             stop=stop,
             clock=clock,
             conversation=log.conversation,
             redactor=Redactor({}),
-            before_step=before_step or (lambda: None),
-            after_tool=driven.after_tool,
+            checkpoint=checkpoint,
+            changed=driven.note_change,
             spending=log.spending,
+            standing=Standing(),
         )
         _finish(driven, family, session)
     return driven

@@ -49,6 +49,7 @@ from lab.engine.harnesses.conversation import messages_after, rebuild_inputs
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import Sandbox
+from lab.engine.steering import Ask, Steering
 from lab.engine.stop import StopSignal
 from tests.engine.harnesses.driving import PRESET, Driven, bash, call, calls, drive
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream
@@ -440,16 +441,24 @@ def test_wall_time_ends_a_run_whose_endpoint_is_busy_for_ever(sandbox: Sandbox) 
     assert reached(driven)[0] == "max_total_time_sec"
 
 
-def test_time_spent_waiting_before_a_step_is_no_wall_time(sandbox: Sandbox) -> None:
-    waits = iter([0.0, 1.5])
+def test_a_pause_is_no_wall_time(sandbox: Sandbox) -> None:
+    steering = Steering()
+
+    def pause(event: Event) -> None:
+        if isinstance(event, ToolCallStarted):
+            steering.put(Ask("pause", "Ada", 1))
+            threading.Timer(2.5, steering.put, [Ask("resume", "Ben", 2)]).start()
+
     driven = run(
         sandbox,
         calls(bash("true")),
         says("done"),
-        limits=limits(max_total_time_sec=1.0),
-        before_step=lambda: time.sleep(next(waits)),
+        limits=limits(max_total_time_sec=2.0),
+        steering=steering,
+        on_event=pause,
     )
     assert driven.reason == "agent"
+    assert driven.kinds()[4:7] == ["tool_call_finished", "paused", "resumed"]
 
 
 def test_the_token_budget_stops_the_run_within_one_step(sandbox: Sandbox) -> None:

@@ -51,7 +51,7 @@ class Asking:
         self.client = ModelClient(
             ModelConfig(**model),
             api_key="the-key-of-the-endpoint",
-            emit=self.sink.append,
+            emit=self.sink.emit,
             draft=self.sink.draft,
             stop=self.stop,
             **({"first_wait": 0.01} | fields),

@@ -65,7 +65,7 @@ def ask(
     config = ModelConfig(name=model, model_id=model, base_url=server.base_url, price=Price(basis="scripted"))
     sink = ListSink()
     client = ModelClient(
-        config, api_key="", emit=sink.append, draft=sink.draft, stop=StopSignal(), retry_seconds=0
+        config, api_key="", emit=sink.emit, draft=sink.draft, stop=StopSignal(), retry_seconds=0
     )
     offered = {} if tools is None else {"tools": tools}
     request = {"model": model, "messages": messages, **offered, **body}

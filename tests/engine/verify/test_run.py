@@ -72,9 +72,10 @@ class Log:
         self.sink = ListSink()
         self.hear = hear
 
-    def __call__(self, event: Event) -> Record:
-        self.hear(event)
-        return self.sink.append(event)
+    def __call__(self, *events: Event) -> list[Record]:
+        for event in events:
+            self.hear(event)
+        return self.sink.append_all(events)
 
     @property
     def kinds(self) -> list[str]:
