@@ -108,8 +108,11 @@ def _made_once(path: Path) -> str:
 
 SECRET_KEY = secret("LAB_SECRET_KEY") or _made_once(LAB_DATA_DIR / "secret_key")
 DEBUG = env.bool("LAB_DEBUG", False)
-ALLOWED_HOSTS = env.list("LAB_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+# Loopback always: `manage.py up` and probes on this machine ask there, and no foreign name can pretend to it.
+ALLOWED_HOSTS = [*dict.fromkeys([*env.list("LAB_ALLOWED_HOSTS", []), "127.0.0.1", "localhost", "[::1]"])]
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("LAB_TRUSTED_ORIGINS", [])
+LAB_HTTPS = env.bool("LAB_HTTPS", any(origin.startswith("https://") for origin in CSRF_TRUSTED_ORIGINS))
+LAB_HSTS_SECONDS = env.int("LAB_HSTS_SECONDS", 31_536_000)
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -146,9 +149,27 @@ LOGIN_REDIRECT_URL = "/"
 SESSION_COOKIE_NAME = "lab_session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
 CSRF_COOKIE_NAME = "lab_csrf"
+# No script reads it: forms and htmx carry the token of the page.
+CSRF_COOKIE_HTTPONLY = True
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
+# Behind a proxy with TLS. Uvicorn believes X-Forwarded-Proto of a proxy on this machine.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = LAB_HTTPS
+SECURE_HSTS_SECONDS = LAB_HSTS_SECONDS if LAB_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
+SECURE_REDIRECT_EXEMPT = ["^healthz$", "^readyz$"]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
 
 _ASSETS = BASE_DIR if IN_CHECKOUT else Path(__file__).resolve().parent
 TEMPLATES = [

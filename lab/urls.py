@@ -1,8 +1,17 @@
-"""Addresses of the lab's pages."""
+"""Addresses of the lab's pages and of its API."""
 
 from django.urls import include, path
 
-from lab.web import endpoints, experiments, harnesses, health, home, people, tasks
+from lab.web import (
+    endpoints,
+    experiments,
+    harnesses,
+    health,
+    home,
+    own_settings,
+    sign_in,
+    tasks,
+)
 
 urlpatterns = [
     path("", home.home, name="home"),
@@ -17,11 +26,15 @@ urlpatterns = [
     path("harnesses/<int:pk>/", harnesses.harness_detail, name="harness"),
     path("endpoints/", endpoints.endpoint_list, name="endpoints"),
     path("endpoints/new/", endpoints.endpoint_new, name="endpoint_new"),
-    path("settings/", people.person_settings, name="settings"),
-    path("settings/theme/", people.theme, name="theme"),
-    path("sign-in/", people.sign_in, name="sign_in"),
-    path("sign-in/<str:token>/", people.sign_in_by_link, name="sign_in_by_link"),
-    path("sign-out/", people.sign_out, name="sign_out"),
+    path("settings/", own_settings.person_settings, name="settings"),
+    path("settings/theme/", own_settings.theme, name="theme"),
+    path("settings/password/", own_settings.password, name="password"),
+    path("", include("lab.web.people")),
+    path("", include("lab.web.tokens")),
+    path("sign-in/", sign_in.sign_in, name="sign_in"),
+    path("sign-in/<str:token>/", sign_in.sign_in_by_link, name="sign_in_by_link"),
+    path("sign-out/", sign_in.sign_out, name="sign_out"),
+    path("api/v1/", include("lab.api.urls")),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
 ]

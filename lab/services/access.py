@@ -15,9 +15,10 @@ from django.contrib.auth.models import AnonymousUser, User
 from lab.models import Membership, Role
 from lab.services.errors import AccessDeniedError
 
-# A decision beside the roles: whoever asks, signed in or not.
+# Decisions beside the roles: whoever asks, signed in or not; and what the operation's token says (API).
 EVERYONE: Final = "everyone"
-Decision = Role | Literal["everyone"]
+PER_OPERATION: Final = "per operation"
+Decision = Role | Literal["everyone", "per operation"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -49,7 +49,7 @@ class AccessMiddleware(LoginRequiredMiddleware):
         view_kwargs: dict[str, Any],
     ) -> HttpResponseBase | None:
         decision: access.Decision | None = getattr(view_func, "access", None)
-        if decision == access.EVERYONE:
+        if decision in (access.EVERYONE, access.PER_OPERATION):
             return None
         if not request.user.is_authenticated:
             return self.handle_no_permission(request, view_func)

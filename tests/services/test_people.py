@@ -88,8 +88,8 @@ def test_a_person_who_was_shut_out_has_no_role(alice: User) -> None:
 
 
 def test_theme_and_single_keys_are_kept_for_the_person(alice: User, bob: User) -> None:
-    people.set_theme(user=alice, theme="dark")
-    people.set_single_keys(user=alice, on=False)
+    people.set_theme(by=alice, theme="dark")
+    people.set_single_keys(by=alice, on=False)
     alice.membership.refresh_from_db()
     bob.membership.refresh_from_db()
     assert (alice.membership.theme, alice.membership.single_keys) == ("dark", False)
@@ -98,4 +98,4 @@ def test_theme_and_single_keys_are_kept_for_the_person(alice: User, bob: User) -
 
 def test_an_unknown_theme_is_refused(alice: User) -> None:
     with pytest.raises(InvalidValueError, match="theme: 'pink' is not known; choose light, dark"):
-        people.set_theme(user=alice, theme="pink")
+        people.set_theme(by=alice, theme="pink")
