@@ -53,6 +53,14 @@ def scroll_to_step(page: Page, number: int, *, down: bool) -> None:
     wait_for(there, what=f"step {number}")
 
 
+def stays_at_the_end(page: Page) -> bool:
+    def there_now() -> bool:
+        page.wait_for_timeout(50)
+        return bool(page.evaluate(AT_THE_END))
+
+    return all(there_now() for _ in range(6))
+
+
 def test_a_finished_run_opens_at_its_start_and_is_read_downwards(tab: Tab, built: Built) -> None:
     page = tab.open(f"/runs/{built.long}/")
     assert steps_shown(page)[0] == 1
@@ -70,9 +78,7 @@ def test_a_run_that_goes_on_opens_at_its_end_and_is_read_upwards_and_followed(ta
     page = tab.open(f"/runs/{built.live}/")
     assert steps_shown(page)[-1] == 1250
     # The heights of steps settle as they are laid out; the page stays at its end meanwhile.
-    wait_for(lambda: page.evaluate(AT_THE_END), what="the end of the page")
-    page.wait_for_timeout(300)
-    assert page.evaluate(AT_THE_END)
+    wait_for(lambda: stays_at_the_end(page), what="the end of the page")
     expect(page.locator("#live-state")).to_contain_text("Live")
     for reached in (1150, 1000):
         scroll_to_step(page, reached, down=False)
