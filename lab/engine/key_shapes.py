@@ -197,7 +197,7 @@ def mask_key_shapes(text: str, *, growing: bool = False) -> str:
     The same number of lines; colours of a terminal stay. `growing`: the text is cut or still being written,
     and its end is masked too where it may be the beginning of a key. Linear in time.
     """
-    if len(text) < _SHORTEST:
+    if len(text) < _SHORTEST and not growing:
         return text
     if "\x1b" in text:
         return _masked_between_escapes(text, growing=growing)

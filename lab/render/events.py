@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from django.utils.safestring import SafeString
 
+from lab.engine.key_shapes import masked_end
 from lab.render.fold import LogEvent, StepView, group, step_of
 from lab.render.icons import icon
 from lab.render.moments import moment_html
@@ -107,13 +108,16 @@ def _map_step(view: StepView) -> MapStep:
 
 
 def draft_html(*, content: str, reasoning: str, calls: str, characters: int) -> SafeString:
-    """Text that still streams: its newest 6,000 characters, a bar at the end, how much has come."""
+    """Text that still streams: its newest 6,000 characters, a bar at the end, how much has come.
+
+    What looks like a key is masked from its first characters on.
+    """
     parts = []
     for name, text in (("reasoning", reasoning), ("said prose", content), ("arguments mono", calls)):
         if not text:
             continue
-        tail = text[-_DRAFT_TAIL:]
-        before = len(text) - len(tail)
+        tail = masked_end(text, _DRAFT_TAIL, growing=True)
+        before = max(0, len(text) - _DRAFT_TAIL)
         cut = f'<span class="quiet">{before:,} characters before this … </span>' if before else ""
         label = "<b>Reasoning</b> " if name == "reasoning" else ""
         parts.append(

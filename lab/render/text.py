@@ -10,6 +10,8 @@ from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
 
+from lab.engine.key_shapes import mask_key_shapes
+
 # C0 and C1 controls but tab and newline, bidi and zero-width marks, separators, lone surrogates, tags.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -52,19 +54,26 @@ def visible_html(text: str, *, spans: int = _MARKED_SPANS) -> str:
 
 
 def visible(text: str) -> SafeString:
-    """`text` as safe HTML, with carriage returns, controls and bidi marks shown."""
-    return mark_safe(visible_html(text.replace("\r\n", "\n")))  # noqa: S308 - escaped above
+    """`text` as safe HTML, with carriage returns, controls and bidi marks shown, and keys masked."""
+    return mark_safe(visible_html(mask_key_shapes(text).replace("\r\n", "\n")))  # noqa: S308 - escaped above
 
 
 def visible_text(text: str) -> str:
-    """`text` without anything unseen, for attributes, titles and one-line labels. Not escaped."""
-    return _UNSEEN.sub(lambda match: _signs(match.group()), text.replace("\r\n", "\n"))
+    """`text` without anything unseen, for attributes, titles and labels; keys are masked. Not escaped."""
+    return _seen(mask_key_shapes(text).replace("\r\n", "\n"))
+
+
+def _seen(text: str) -> str:
+    return _UNSEEN.sub(lambda match: _signs(match.group()), text)
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """The text on one line of at most `limit` characters, an ellipsis where it was cut. Not escaped."""
-    line = " ".join(text[: limit * 4].split())
-    line = visible_text(line)
+    """The text on one line of at most `limit` characters, an ellipsis where it was cut. Not escaped.
+
+    Keys are masked. A text of just `limit` characters is taken for one that was cut when it was stored.
+    """
+    beginning = mask_key_shapes(text[: limit * 4], growing=len(text) >= limit * 4 or len(text) == limit)
+    line = _seen(" ".join(beginning.split()))
     return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1] + "…"
 
 

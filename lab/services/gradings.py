@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lab.engine.key_shapes import mask_key_shapes
 from lab.models import Event, RunFacts, TestResult, Verification
 from lab.render.moments import OUTCOMES
 from lab.render.text import cut_in_the_middle, one_line, visible_text
@@ -93,7 +94,7 @@ def all_tests(*, run_id: int) -> list[GradedTest]:
 
 
 def log_of_test(*, test_id: int) -> str:
-    """The log of one graded test, whole.
+    """The log of one graded test, whole, with everything masked that looks like a key.
 
     Raises:
         LookupError: there is no such test.
@@ -108,8 +109,8 @@ def log_of_test(*, test_id: int) -> str:
     grading = gradings[test.verification.n - 1 : test.verification.n].first()
     tests = grading.payload.get("tests") if grading else None
     if not tests or len(tests) < test.position:
-        return test.log
-    return text_of(tests[test.position - 1].get("log") or "")
+        return mask_key_shapes(test.log)
+    return mask_key_shapes(text_of(tests[test.position - 1].get("log") or ""))
 
 
 def _sorted_tests(results: list[TestResult]) -> list[GradedTest]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, render
 from django.urls import path
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from lab.models import Role, Run
 from lab.render.ansi import ansi
@@ -16,9 +15,10 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import gradings, run_pages, runs, trajectories
+from lab.services import gradings, run_pages, trajectories
 from lab.services.blobs import BodyMissingError
-from lab.web.http import for_role, holds, require, signed_in
+from lab.web import run_asks
+from lab.web.http import for_role, holds, require
 
 # Up to this many events the minimap costs less than fetching it apart.
 _MAP_AT_ONCE = 250
@@ -56,7 +56,7 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
             "follow": not panel.ended and at is None,
             "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
             "statement": render_markdown(run.task.statement),
-            "may_cancel": not panel.ended and holds(request, Role.OPERATOR),
+            "may_control": holds(request, Role.OPERATOR),
         },
     )
 
@@ -96,7 +96,7 @@ def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     part = request.GET.get("part", "observation")
     body = _body(request, run_id, seq, part)
     shown = body.text[:_BODY_CHARACTERS]
-    if body.kind == "model_call_finished":
+    if body.kind in {"model_call_finished", "message_sent"}:
         return HttpResponse(whole_words(shown, reasoning=part == "reasoning"))
     block = whole_block(
         shown,
@@ -135,18 +135,24 @@ def _body(request: HttpRequest, run_id: int, seq: int, part: str) -> trajectorie
 @require_safe
 @for_role(Role.VIEWER)
 def event_raw(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
-    """One text of an event as it was printed, every byte of it."""
+    """One text of an event as it was printed, every byte of it but those of what looks like a key."""
     part = request.GET.get("part", "observation")
     body = _body(request, run_id, seq, part)
-    return _download(body.text, f"run-{run_id}-event-{seq}-{part.replace('.', '-')}.txt")
+    return _download(body, f"run-{run_id}-event-{seq}-{part.replace('.', '-')}", "txt")
 
 
-def _download(text: str, name: str) -> HttpResponse:
+# Before a patch any text may stand: programs that apply one begin at its first file.
+_MASKED_NOTE = "[This copy is masked: it holds text that looks like a key, see “masked, looks like”.]\n"
+
+
+def _download(body: trajectories.Body, name: str, ending: str) -> HttpResponse:
+    """A file. One that is not as it was printed says so in its first line and in its name."""
+    text, name = (_MASKED_NOTE + body.text, f"{name}-masked") if body.masked else (body.text, name)
     return HttpResponse(
         text.encode("utf-8", "surrogatepass"),
         content_type="text/plain; charset=utf-8",
         headers={
-            "Content-Disposition": f'attachment; filename="{name}"',
+            "Content-Disposition": f'attachment; filename="{name}.{ending}"',
             "X-Content-Type-Options": "nosniff",
         },
     )
@@ -159,10 +165,10 @@ def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
     event = run_pages.patch_event(get_object_or_404(Run, pk=run_id))
     if event is None:
         raise Http404(f"Run {run_id} has no patch yet.")
-    patch = _body(request, run_id, event.seq, "patch").text
+    body = _body(request, run_id, event.seq, "patch")
     if request.GET.get("show") == "diff":
-        return HttpResponse(unified(patch[:_PATCH_CHARACTERS]))
-    return _download(patch, f"run-{run_id}.patch")
+        return HttpResponse(unified(body.text[:_PATCH_CHARACTERS]))
+    return _download(body, f"run-{run_id}", "patch")
 
 
 @require_safe
@@ -184,16 +190,6 @@ def test_log(request: HttpRequest, test_id: int) -> HttpResponseBase:
     return render(request, "runs/_log.html", {"log": ansi(log[:_BODY_CHARACTERS])})
 
 
-@require_POST
-@for_role(Role.OPERATOR)
-def cancel(request: HttpRequest, run_id: int) -> HttpResponseBase:
-    """Cancel the run, whatever state it is in; the page shows the rest by itself."""
-    runs.cancel(run=get_object_or_404(Run, pk=run_id), by=signed_in(request))
-    if request.headers.get("X-Requested-With") == "fetch":
-        return HttpResponse(status=HTTPStatus.NO_CONTENT)
-    return redirect("run", run_id)
-
-
 urlpatterns = [
     path("runs/<int:run_id>/", run_detail, name="run"),
     path("runs/<int:run_id>/map", run_map, name="run_map"),
@@ -202,6 +198,6 @@ urlpatterns = [
     path("runs/<int:run_id>/events/<int:seq>/raw", event_raw, name="event_raw"),
     path("runs/<int:run_id>/patch", run_patch, name="run_patch"),
     path("runs/<int:run_id>/tests", run_tests, name="run_tests"),
-    path("runs/<int:run_id>/cancel", cancel, name="run_cancel"),
+    *run_asks.urlpatterns,
     path("runs/tests/<int:test_id>/log", test_log, name="test_log"),
 ]
