@@ -1,8 +1,8 @@
 """The watchers of a process, for all watched runs: one for steps, one for everything beside them.
 
-On SQLite each asks every few milliseconds whether another connection has committed (`PRAGMA data_version`:
-no table is read), and reads the state of all watched runs in one query when the answer moved. Other databases
-are asked that one query. Steps have a thread to themselves, so that no step waits until a panel is rendered.
+Each reads the state of all watched runs in one query when something may be new (lab/live/bell.py): on SQLite
+it asks for that every few milliseconds, on PostgreSQL it is rung. Steps have a thread to themselves, so that
+no step waits until a panel is rendered.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, connection
 from django.db.models import F, Value
 from django.db.models.functions import Coalesce
 
+from lab.live.bell import Bells, News
 from lab.live.hub import Hub, Topic
 from lab.live.list_feed import ListFeed
 from lab.live.run_feed import PanelFeed, RunState, StepFeed
 from lab.models import Run
 
 STEP_SECONDS = 0.02
-OTHER_DATABASE_SECONDS = 0.05
 PANEL_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _SWITCH_SECONDS = 0.0005
@@ -97,15 +97,15 @@ class PanelFeeds:
 class Watcher:
     """Looks at the database on a thread of its own while there are viewers."""
 
-    def __init__(self, hub: Hub, feeds: Feeds, *, name: str, seconds: float) -> None:
+    def __init__(self, hub: Hub, feeds: Feeds, *, news: News, name: str, seconds: float) -> None:
         self._hub = hub
+        self._news = news
         self._feeds = feeds
         self._name = name
         self._seconds = seconds
         # Guards _thread: sockets of several loops may join at once.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._version: int | None = None
         self._known: frozenset[Topic] = frozenset()
 
     def ensure(self) -> None:
@@ -115,11 +115,14 @@ class Watcher:
                 self._thread = threading.Thread(target=self._watch, name=self._name, daemon=True)
                 self._thread.start()
 
+    @property
+    def runs(self) -> bool:
+        return self._thread is not None
+
     def _watch(self) -> None:
         # The loop gives the interpreter up at each of many sends and waits to get it back for one interval a
         # time, while this thread renders: with the usual 5 ms, twenty viewers heard of a step 100 ms late.
         sys.setswitchinterval(_SWITCH_SECONDS)
-        pause = self._seconds if connection.vendor == "sqlite" else max(self._seconds, OTHER_DATABASE_SECONDS)
         idle_since = time.monotonic()
         while True:
             topics = self._hub.topics()
@@ -128,9 +131,12 @@ class Watcher:
             elif time.monotonic() - idle_since > _IDLE_SECONDS and self._ended():
                 return
             began = time.monotonic()
+            if not self._looked(topics):
+                time.sleep(_RETRY_SECONDS)
+                continue
             # What a look took is part of the pause, or each step would wait that much longer.
-            rest = _RETRY_SECONDS if not self._looked(topics) else pause - (time.monotonic() - began)
-            time.sleep(max(rest, pause / 4))
+            rest = self._seconds - (time.monotonic() - began)
+            self._news.rest(pause=max(rest, self._seconds / 4), waits=self._feeds.waits)
 
     def _looked(self, topics: Mapping[Topic, int]) -> bool:
         """Look once; False when that failed. Live pages go on from their positions afterwards."""
@@ -138,13 +144,13 @@ class Watcher:
             self._look(topics)
         except DatabaseError as error:
             logger.warning("%s could not ask the database: %s", self._name, error)
-            close_old_connections()
+            connection.close()
         except Exception:
             # One run that cannot be shown must not silence all others.
             logger.exception("%s could not show what is new", self._name)
         else:
             return True
-        self._version = None
+        self._news.forget()
         return False
 
     def _ended(self) -> bool:
@@ -157,21 +163,11 @@ class Watcher:
         return True
 
     def _look(self, topics: Mapping[Topic, int]) -> None:
-        moved = self._moved()
+        moved = self._news.moved()
         watched = frozenset(topics)
         if moved or self._feeds.waits or watched != self._known:
             self._known = watched
             self._feeds.look(self._hub, topics)
-
-    def _moved(self) -> bool:
-        if connection.vendor != "sqlite":
-            return True
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA data_version")
-            version = int(cursor.fetchone()[0])
-        moved = version != self._version
-        self._version = version
-        return moved
 
 
 def run_states(run_ids: list[int]) -> dict[int, RunState]:
@@ -189,10 +185,16 @@ def run_states(run_ids: list[int]) -> dict[int, RunState]:
 def _start() -> None:
     for watcher in _watchers:
         watcher.ensure()
+    _bells.ensure()
+
+
+def _anybody_watches() -> bool:
+    return any(watcher.runs for watcher in _watchers)
 
 
 hub = Hub(on_first=_start)
+_bells = Bells(wanted=_anybody_watches)
 _watchers = (
-    Watcher(hub, StepFeeds(), name="lab-watcher-steps", seconds=STEP_SECONDS),
-    Watcher(hub, PanelFeeds(), name="lab-watcher-panels", seconds=PANEL_SECONDS),
+    Watcher(hub, StepFeeds(), news=_bells.new(), name="lab-watcher-steps", seconds=STEP_SECONDS),
+    Watcher(hub, PanelFeeds(), news=_bells.new(), name="lab-watcher-panels", seconds=PANEL_SECONDS),
 )

@@ -87,6 +87,13 @@ class RunQuerySet(models.QuerySet["Run"]):
             "arm__model__endpoint__headers",
         )
 
+    def locked(self) -> RunQuerySet:
+        """Read under a lock that the transaction keeps: who is second sees what the first has written.
+
+        It does not hold off rows that refer to the run, such as a draft or something a person asks of it.
+        """
+        return self.select_for_update(of=("self",), no_key=True)
+
     def holding_slots(self) -> RunQuerySet:
         """Runs a worker is at work on, or was when it died; a paused run only while a worker waits with it."""
         # Named one by one, so that the index finds these few among all that are queued or have ended.

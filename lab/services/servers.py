@@ -14,8 +14,6 @@ from django.db import DatabaseError, connection
 from lab.addresses import shown
 from lab.engine.errors import LabError
 
-# For migrations: of several labs that start at once over one database, one changes tables at a time.
-_MIGRATION_LOCK = 0x1AB_0001
 ROUND_TRIP_SECONDS = 5.0
 
 
@@ -93,27 +91,6 @@ def broker_round_trip(*, seconds: float = ROUND_TRIP_SECONDS) -> float:
             f"{name}: {broker_address()} cannot be used: {_first_line(error)}; start the server there, "
             f"correct the address, or unset {name}: the built-in queue needs no server"
         ) from error
-
-
-@contextlib.contextmanager
-def one_lab_migrates() -> Iterator[None]:
-    """Wait until no other lab changes the tables of this database, and hold others off meanwhile.
-
-    On SQLite one lab holds the data folder, and with it the database.
-    """
-    if connection.vendor != "postgresql":
-        yield
-        return
-    with connection.cursor() as cursor:
-        # However long the other one takes.
-        cursor.execute("SET lock_timeout = 0")
-        cursor.execute("SELECT pg_advisory_lock(%s)", [_MIGRATION_LOCK])
-    try:
-        yield
-    finally:
-        with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [_MIGRATION_LOCK])
-            cursor.execute("RESET lock_timeout")
 
 
 @contextlib.contextmanager

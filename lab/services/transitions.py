@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 
+from django.db import transaction
 from django.utils import timezone
 
 from lab.models import Experiment, Run
+from lab.services import doorbell
 
 _Status = Run.Status
 # to -> from where. Whoever asks from another status has lost a race, or is mistaken.
@@ -49,12 +51,15 @@ def transition(
         Run.objects.filter(pk=run_id, started_at=None).update(started_at=at)
     if won and to == _Status.ENDED:
         _end_experiment(run_id, at)
+    if won:
+        doorbell.ring()
     return bool(won)
 
 
 def _end_experiment(run_id: int, at: dt.datetime) -> None:
-    going_on = Run.objects.filter(experiment__runs=run_id).exclude(status=_Status.ENDED)
-    if not going_on.exists():
-        Experiment.objects.filter(runs=run_id, ended_at=None).update(
-            state=Experiment.State.ENDED, ended_at=at
-        )
+    with transaction.atomic():
+        # Of the last two runs that end at once, one must see that the other has.
+        experiment = Experiment.objects.select_for_update().filter(runs=run_id, ended_at=None).first()
+        if experiment is None or experiment.runs.exclude(status=_Status.ENDED).exists():
+            return
+        Experiment.objects.filter(pk=experiment.pk).update(state=Experiment.State.ENDED, ended_at=at)

@@ -28,7 +28,8 @@ from lab.management.supervision import Child, Supervisor
 # Services are imported where they are needed: the children load theirs meanwhile, and a second start is
 # to take less than five seconds.
 
-GRACE_SECONDS = 2.0
+# What a stop takes beside what it lets end: sandboxes are removed, leases are given back.
+GRACE_SECONDS = 4.0
 WEB_SECONDS = 60.0
 
 
@@ -76,9 +77,10 @@ class Command(BaseCommand):
             self._say("Stopping …")
             from lab.services import queue, upkeep
 
-            supervisor.stop(grace_seconds=GRACE_SECONDS, settled=lambda: not queue.live_labels())
+            grace = settings.LAB_STOP_SECONDS + GRACE_SECONDS
+            supervisor.stop(grace_seconds=grace, settled=lambda: not queue.live_labels())
             upkeep.reap_sandboxes(all_of_them=True)
-            self._say("Stopped. Runs that were going on get another attempt at the next start.")
+            self._say("Stopped. Runs that were going on continue at the next start.")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped = True
@@ -106,12 +108,13 @@ class Command(BaseCommand):
 
     def _prepare(self) -> None:
         from lab.services import servers
+        from lab.services.locks import one_lab_prepares
 
         try:
             servers.check_database()
             if servers.broker_setting():
                 servers.broker_round_trip()
-            with servers.one_lab_migrates():
+            with one_lab_prepares():
                 executor = MigrationExecutor(connection)
                 if executor.migration_plan(executor.loader.graph.leaf_nodes()):
                     call_command("migrate", verbosity=0, interactive=False, skip_checks=True)
@@ -123,11 +126,13 @@ class Command(BaseCommand):
     def _fill(self) -> None:
         """What comes with the lab, while the other processes are still loading."""
         from lab.services import endpoints, harnesses, tasks
+        from lab.services.locks import one_lab_prepares
 
         try:
-            harnesses.sync_presets()
-            endpoints.sync_scripted()
-            tasks.sync_practice()
+            with one_lab_prepares():
+                harnesses.sync_presets()
+                endpoints.sync_scripted()
+                tasks.sync_practice()
             tasks.prepare_practice_environment()
         except LabError as error:
             self._say(f"Warning: {error}")
@@ -145,7 +150,7 @@ class Command(BaseCommand):
                 return
             time.sleep(0.05)
         if not self._stopped:
-            link = people.make_login_link(base_url=base_url, replace=True)
+            link = people.make_login_link(base_url=people.public_address(), replace=True)
             self._say(f"The lab is up. This link signs you in, once:\n\n  {link}\n\nCtrl-C stops everything.")
             connections.close_all()
 
