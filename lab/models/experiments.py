@@ -95,7 +95,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def holding_slots(self) -> RunQuerySet:
-        """Runs a worker is at work on, or was when it died; a paused run only while a worker waits with it."""
+        """Runs that a worker is at work on, or was when it died; a paused one only while a worker waits."""
         # Named one by one, so that the index finds these few among all that are queued or have ended.
         statuses = (Run.Status.PREPARING, Run.Status.RUNNING, Run.Status.PAUSED, Run.Status.VERIFYING)
         leased = Attempt.objects.filter(run=OuterRef("pk"), lease_until__isnull=False)

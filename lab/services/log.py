@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -17,19 +17,28 @@ from lab.engine.events import EVENT_ADAPTER, SCHEMA_VERSION, Record
 from lab.engine.events import Event as AnyEvent
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Blob, Call, Draft, Event, Run, RunFacts, TestResult, Verification
-from lab.services import blobs
+from lab.services import blobs, doorbell
 from lab.services.blobs import BodyMissingError, blob_text
 from lab.services.facts import Entry, empty_facts, fold
 from lab.services.payloads import is_reference, short_text, thin, whole
 from lab.services.transitions import transition
 
-__all__ = ["BodyMissingError", "append", "blob_text", "read_records", "store_draft", "thin_events"]
+__all__ = [
+    "BodyMissingError",
+    "append",
+    "blob_text",
+    "read_history",
+    "read_records",
+    "store_draft",
+    "thin_events",
+]
 
 _ROW_TEXT_CHARACTERS = 20_000
 _PHASES = {
     "paused": Run.Status.PAUSED,
     "resumed": Run.Status.RUNNING,
     "verification_started": Run.Status.VERIFYING,
+    "run_ended": Run.Status.ENDED,
 }
 
 
@@ -100,6 +109,8 @@ def append(
         blobs.save_rows(list(ready.blobs.values()))
         Event.objects.bulk_create(ready.rows)
         _derive(run_id, attempt, ready.rows, facts if after_seq is not None else None)
+        _move(run_id, ready.rows, held=lease_token is not None)
+        doorbell.ring()
     return last
 
 
@@ -121,7 +132,7 @@ def store_draft(
         LeaseLostError: another worker child owns the attempt.
     """
     with transaction.atomic():
-        if not _open_attempt(run_id, attempt, lease_token).exists():
+        if not _open_attempt(run_id, attempt, lease_token).select_for_update(no_key=True):
             raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now")
         previous = Draft.objects.filter(run_id=run_id).values_list("version", flat=True).first()
         Draft(
@@ -134,6 +145,7 @@ def store_draft(
             calls=calls,
             characters=characters,
         ).save(force_insert=previous is None, force_update=previous is not None)
+        doorbell.ring()
 
 
 def read_records(
@@ -148,9 +160,23 @@ def read_records(
     return [read_row(row, whole_texts=whole_texts) for row in (rows if limit is None else rows[:limit])]
 
 
+def read_history(*, run_id: int, attempt: int) -> tuple[Record, ...]:
+    """All records of an attempt, for going on from them.
+
+    Raises:
+        BodyMissingError: a text is gone or no longer what it was.
+    """
+    rows = Event.objects.filter(run_id=run_id, attempt=attempt).order_by("seq")
+    return tuple(_record(row, lambda reference: blob_text(reference["$blob"])) for row in rows)
+
+
 def read_row(row: Event, *, whole_texts: bool = True) -> Record:
     """The record that a row holds."""
-    payload = whole(row.payload, text_of=_text_or_mark if whole_texts else short_text)
+    return _record(row, _text_or_mark if whole_texts else short_text)
+
+
+def _record(row: Event, text_of: Callable[[JSONObject], str]) -> Record:
+    payload = whole(row.payload, text_of=text_of)
     return Record(
         seq=row.seq,
         attempt=row.attempt,
@@ -190,19 +216,16 @@ WHERE id = %s AND last_seq = %s AND EXISTS (
 
 def _reserve(run_id: int, attempt: int, lease_token: int | None, count: int, after_seq: int | None) -> int:
     """Take the next `count` numbers. Locking the run's row orders writers on every database."""
+    held = _open_attempt(run_id, attempt, lease_token or 0)
     if lease_token is not None and after_seq is not None:
         with connection.cursor() as cursor:
             cursor.execute(_RESERVE, [after_seq + count, run_id, after_seq, run_id, attempt, lease_token])
-            if cursor.rowcount:
-                return after_seq + count
+            reserved = bool(cursor.rowcount)
+        if reserved and (connection.vendor == "sqlite" or held.exists()):
+            return after_seq + count
     # A writer that knows less, or one that must be told why it may not write.
-    last: int | None
-    if lease_token is None:
-        last = Run.objects.select_for_update().filter(pk=run_id).values_list("last_seq", flat=True).get()
-    else:
-        held = _open_attempt(run_id, attempt, lease_token).select_for_update(of=("self", "run"))
-        last = held.values_list("run__last_seq", flat=True).first()
-    if last is None:
+    last = Run.objects.locked().filter(pk=run_id).values_list("last_seq", flat=True).first()
+    if last is None or (lease_token is not None and not held.exists()):
         raise LeaseLostError(f"run {run_id}: attempt {attempt} belongs to another worker now, or has ended")
     if after_seq is not None and after_seq != last:
         raise LeaseLostError(f"run {run_id}: its log ends at {last}, not at {after_seq}: somebody else wrote")
@@ -211,6 +234,7 @@ def _reserve(run_id: int, attempt: int, lease_token: int | None, count: int, aft
 
 
 def _derive(run_id: int, attempt: int, rows: Sequence[Event], facts: RunFacts | None) -> None:
+    """Everything that is computed from events, but for the run's status."""
     facts = facts or RunFacts.objects.filter(pk=run_id).first()
     known = facts is not None
     facts = facts or empty_facts(run_id)
@@ -228,8 +252,19 @@ def _derive(run_id: int, attempt: int, rows: Sequence[Event], facts: RunFacts | 
         derive = _DERIVED.get(row.kind)
         if derive is not None:
             derive(run_id, attempt, row)
-        if row.kind in _PHASES:
-            transition(run_id=run_id, to=_PHASES[row.kind])
+
+
+def _move(run_id: int, rows: Sequence[Event], *, held: bool) -> None:
+    """Give the run the status it has after the events; resumed while nobody holds it, it is queued."""
+    for row in rows:
+        if row.kind == "resumed" and not held:
+            transition(run_id=run_id, to=Run.Status.QUEUED, only_from=Run.Status.PAUSED)
+        elif row.kind == "sandbox_started" and row.payload["purpose"] == "agent":
+            # A run that is paused meanwhile stays so.
+            transition(run_id=run_id, to=Run.Status.RUNNING, only_from=Run.Status.PREPARING)
+        elif row.kind in _PHASES:
+            reason = row.payload.get("exit_reason", "")
+            transition(run_id=run_id, to=_PHASES[row.kind], at=row.at, exit_reason=reason)
 
 
 _CALL_STATES = {
@@ -277,7 +312,6 @@ def _sandbox_started(run_id: int, attempt: int, row: Event) -> None:
         return
     Attempt.objects.filter(run_id=run_id, n=attempt).update(sandbox=row.payload)
     Run.objects.filter(pk=run_id).update(sandbox_kind=row.payload["sandbox"])
-    transition(run_id=run_id, to=Run.Status.RUNNING)
 
 
 def _verification_finished(run_id: int, attempt: int, row: Event) -> None:
@@ -321,7 +355,6 @@ def _attempt_ended(run_id: int, attempt: int, row: Event) -> None:
 
 
 def _run_ended(run_id: int, attempt: int, row: Event) -> None:
-    transition(run_id=run_id, to=Run.Status.ENDED, at=row.at, exit_reason=row.payload["exit_reason"])
     Draft.objects.filter(run_id=run_id).delete()
 
 

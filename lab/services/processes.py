@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+# Where the kernel's line about a process, counted from its state on, has the time of its start.
+_START = 19
 
 
 def process_identity() -> str:
@@ -27,6 +29,16 @@ def is_dead(identity: str) -> bool:
     return str(_start_of(int(pid)) or "gone") != start
 
 
+def is_frozen(identity: str) -> bool:
+    """True when `identity` is a process of this machine that somebody has stopped (SIGSTOP) just now."""
+    host, _, rest = identity.partition("/")
+    pid, _, start = rest.partition("/")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    fields = _stat_of(int(pid))
+    return fields is not None and fields[0] == "T" and fields[_START] == start
+
+
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Let the kernel send this process a signal when the one that started it dies. Linux only."""
     if not sys.platform.startswith("linux"):
@@ -39,10 +51,15 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 def _start_of(pid: int) -> int | None:
     """When the process started, in clock ticks since boot; None when there is none, or only a zombie."""
+    fields = _stat_of(pid)
+    return None if fields is None or fields[0] in "ZX" else int(fields[_START])
+
+
+def _stat_of(pid: int) -> list[str] | None:
+    """The fields of the kernel's line about a process from its state on; None when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name stands in brackets and may hold anything; what follows its last bracket is fixed.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return stat.rpartition(")")[2].split()

@@ -10,10 +10,12 @@ from pathlib import Path
 from django.conf import settings
 
 from lab.models import Draft, Run
-from lab.services import heartbeats, isolation, queue
+from lab.services import heartbeats, isolation, queue, sign_in
 from lab.services.messages import ring_workers
 
 REAP_SECONDS = 10.0
+# A lease thread looks twice a second; one that has not heard a cancel for so long does not answer.
+DEAF_SECONDS = 1.5
 FIRST_RING_SECONDS = 2.0
 LONGEST_RING_SECONDS = 30.0
 
@@ -23,8 +25,11 @@ _log = logging.getLogger(__name__)
 class Upkeep:
     """One watcher of the whole lab; several at once do no harm."""
 
-    def __init__(self, *, is_dead: Callable[[str], bool]) -> None:
-        self._is_dead = is_dead
+    def __init__(self, *, is_dead: Callable[[str], bool], is_frozen: Callable[[str], bool]) -> None:
+        self._is_dead, self._is_frozen = is_dead, is_frozen
+        # Attempts whose cancel nobody has heard, and when that was noticed first.
+        self._unheard: dict[int, float] = {}
+        self._last_tick = 0.0
         self._next_reap = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
@@ -37,7 +42,7 @@ class Upkeep:
         """
         heartbeats.beat(name="tick")
         queue.expire_leases_of(is_dead=self._is_dead)
-        settled = queue.settle_abandoned()
+        settled = [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
         for run_id in settled:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
         if settled or time.monotonic() >= self._next_reap:
@@ -45,7 +50,27 @@ class Upkeep:
             reap_sandboxes()
             Draft.objects.filter(run__status=Run.Status.ENDED).delete()
             heartbeats.remove_old()
+            sign_in.forget_old()
         self._ring_for_lost_messages()
+
+    def _cancel_for_the_deaf(self) -> list[int]:
+        """End cancelled runs whose worker does not answer: frozen, or cut off from the database."""
+        now, last = time.monotonic(), self._last_tick
+        self._last_tick = now
+        if now - last > 2 * DEAF_SECONDS:
+            # Who could not look for so long does not know whether others could.
+            self._unheard = {}
+        found = queue.held_though_cancelled()
+        unheard = {one.attempt_id: self._unheard.get(one.attempt_id, now) for one in found if not one.heard}
+        self._unheard = unheard
+        settled = []
+        for one in found:
+            silent = now - unheard.get(one.attempt_id, now) > DEAF_SECONDS
+            if (silent or self._is_frozen(one.worker)) and queue.take_away(
+                attempt_id=one.attempt_id, lease_token=one.lease_token
+            ):
+                settled.append(one.run_id)
+        return settled
 
     def _ring_for_lost_messages(self) -> None:
         """Runs that could start and do not: their message was lost, or every worker is busy or gone.

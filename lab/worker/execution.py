@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 import threading
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from lab.engine.errors import ExitReason, LabError, LeaseLostError
 from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset, preset_names
-from lab.engine.limits import Limits
 from lab.engine.pricing import load_prices
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
+from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
-from lab.services import endpoints, isolation, queue, tasks
+from lab.services import blobs, endpoints, inherited, isolation, log, queue, tasks
+from lab.services.blobs import BodyMissingError
 from lab.services.known_secrets import known_secrets
 from lab.services.queue import Claim
 from lab.worker.lease import LeaseKeeper
@@ -41,14 +43,18 @@ class Execution:
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
-        self._stop = StopSignal()
+        self._stop, self._steering = StopSignal(), Steering()
+        self._asked = inherited.asked_of(run_id=claim.run.pk, attempt=claim.attempt.n)
         self._sink = DatabaseSink(
             run_id=claim.run.pk,
             attempt=claim.attempt.n,
             lease_token=claim.lease_token,
             after_seq=claim.run.last_seq,
+            on_unstorable=lambda: self._stop.set(ExitReason.INFRASTRUCTURE_ERROR),
         )
-        self._keeper = LeaseKeeper(claim, sink=self._sink, stop=self._stop)
+        self._keeper = LeaseKeeper(
+            claim, sink=self._sink, stop=self._stop, steering=self._steering, heard=self._asked.heard
+        )
         self._handed_over = threading.Event()
         self._orderly = False
 
@@ -59,6 +65,8 @@ class Execution:
         """
         claim = self._claim
         sys.setswitchinterval(_SWITCH_SECONDS)
+        for ask in self._asked.left:
+            self._steering.put(ask)
         try:
             with self._sink, self._keeper:
                 result = self._attempt()
@@ -66,47 +74,57 @@ class Execution:
         except LeaseLostError as lost:
             _log.info("run %s: attempt %s was given up (%s)", claim.run.pk, claim.attempt.n, lost)
             if self._handed_over.is_set():
-                self._release(handed_over=self._orderly)
+                self._settle_later(self._hand_back if self._orderly else self._release)
         except Exception:
             # The event log could not be written to its end.
             _log.exception("run %s: attempt %s broke off", claim.run.pk, claim.attempt.n)
-            self._release()
+            self._settle_later(self._release)
         else:
-            self._settle(result)
+            self._settle_later(lambda: self._settle(result))
 
     def hand_over(self, *, orderly: bool = True) -> None:
-        """Stop at once because this process goes away; the run gets another attempt.
+        """Stop because this process goes away; another worker child continues the attempt.
 
-        `orderly`: somebody stops the lab, and the attempt is none of those the run may have. Otherwise the
-        worker has died.
+        `orderly`: somebody stops the lab. What is in flight may end, within `LAB_STOP_SECONDS`, and nothing
+        new starts. Otherwise the worker has died, and so does all of it.
         """
         self._orderly = orderly
         self._handed_over.set()
-        self._keeper.give_up("the worker stops")
-        if orderly:
-            # At once: the stop may not wait until the sandbox is gone.
-            self._note_hand_over()
+        if not orderly:
+            self._keeper.give_up("the worker died")
+            return
+        noted = threading.Thread(target=self._settle_later, args=(self._note_hand_over,), daemon=True)
+        # Beside the waiting: a stop that is killed before its end was orderly all the same.
+        noted.start()
+        self._steering.close()
+        self._sink.stop_at_next_event(within=settings.LAB_STOP_SECONDS)
+        self._stop.set(ExitReason.INFRASTRUCTURE_ERROR)
+        noted.join()
 
     def _settle(self, result: AttemptResult) -> None:
         verdict = result.verdict.value if result.verdict else None
-        try:
-            queue.settle(
-                claim=self._claim, retryable=result.retryable, reason=result.exit_reason, verdict=verdict
-            )
-        except DatabaseError as error:
-            _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
+        queue.settle(
+            claim=self._claim, retryable=result.retryable, reason=result.exit_reason, verdict=verdict
+        )
+
+    def _hand_back(self) -> None:
+        queue.hand_back(claim=self._claim)
 
     def _note_hand_over(self) -> None:
-        try:
-            queue.note_hand_over(claim=self._claim)
-        except DatabaseError as error:
-            _log.warning("run %s: its hand-over cannot be noted yet (%s)", self._claim.run.pk, error)
+        queue.note_hand_over(claim=self._claim)
 
-    def _release(self, *, handed_over: bool = False) -> None:
+    def _release(self) -> None:
+        queue.release(claim=self._claim)
+
+    def _settle_later(self, act: Callable[[], None]) -> None:
+        """Do it now, or leave it to the tick."""
         try:
-            queue.release(claim=self._claim, handed_over=handed_over)
-        except DatabaseError as error:
-            _log.warning("run %s: its lease cannot be ended yet (%s)", self._claim.run.pk, error)
+            act()
+        except (DatabaseError, OSError) as error:
+            _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
+        finally:
+            if threading.current_thread() is not threading.main_thread():
+                connections.close_all()
 
     def _attempt(self) -> AttemptResult:
         try:
@@ -115,17 +133,22 @@ class Execution:
             raise
         except LabError as error:
             return self._refused(error)
-        return run_attempt(spec, self._sink, self._stop)
+        return run_attempt(spec, self._sink, self._stop, steering=self._steering)
 
     def _refused(self, error: LabError) -> AttemptResult:
-        """The attempt cannot even start: a key that is not set, no isolation. Trying again would not help."""
+        """The attempt cannot even start or go on.
+
+        A key that is not set and an isolation that is missing will be so the next time too; an attempt whose
+        log lost a text cannot be continued, but another one can begin.
+        """
         reason = self._stop.reason or ExitReason.INFRASTRUCTURE_ERROR
+        retryable = isinstance(error, BodyMissingError) and reason is not ExitReason.CANCELLED
         self._sink.append(
             AttemptEnded(
-                exit_reason=reason.value, error=str(error), retryable=False, steps=0, wall_seconds=0.0
+                exit_reason=reason.value, error=str(error), retryable=retryable, steps=0, wall_seconds=0.0
             )
         )
-        return AttemptResult(exit_reason=reason, verdict=None, retryable=False, error=str(error), steps=0)
+        return AttemptResult(exit_reason=reason, verdict=None, retryable=retryable, error=str(error), steps=0)
 
 
 def warm_up() -> None:
@@ -150,6 +173,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
     """What the engine needs for the claimed attempt.
 
     Raises:
+        BodyMissingError: a text of the attempt's log is gone, so that it cannot be continued.
         InvalidValueError: the endpoint's key is not set.
         IsolationMissingError: no isolation here, and nobody agreed to do without.
     """
@@ -167,21 +191,46 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
         task=tasks.task_spec(task),
         harness=HarnessConfig.model_validate(version.config),
         model=endpoints.model_config(model),
-        limits=Limits.model_validate(arm.limits),
+        limits=inherited.limits_before(run=run, attempt=claim.attempt.n),
         provider=isolation.provider(isolation.sandbox_kind(lab_commands_only=commands_are_ours)),
         data_folder=Path(settings.LAB_DATA_DIR),
-        label=queue.sandbox_label(run.pk, claim.attempt.n),
+        label=queue.sandbox_label(run.pk, claim.attempt.n, claim.lease_token),
         seed=run.seed,
         attempt=claim.attempt.n,
         api_key=endpoints.key_for(endpoint),
         key_variable=endpoint.key_variable,
         retry_seconds=settings.LAB_RETRY_SECONDS,
         chunk_seconds=settings.LAB_SCRIPTED_CHUNK_SECONDS,
-        spent_usd_before=Call.objects.filter(run=run).aggregate(usd=Sum("cost"))["usd"] or Decimal(0),
+        spent_usd_before=_spent_before(run, claim.attempt.n),
         secrets=known_secrets(),
         facts={
             "task": {"set": task.task_set.name, "set_version": task.task_set.version},
             "harness": {"version": version.version, "name": version.harness.name},
             "model": {"version": model.version, "endpoint": endpoint.name},
         },
+        history=log.read_history(run_id=run.pk, attempt=claim.attempt.n) if claim.continues else (),
+        read_blob=_stored,
+        continued_orderly=claim.orderly,
+        continued_because=_why_continued(claim),
     )
+
+
+def _spent_before(run: Run, attempt: int) -> Decimal:
+    """What the run's other attempts have cost, in dollars; the engine counts this one's calls itself."""
+    calls = Call.objects.filter(run=run).exclude(attempt=attempt)
+    return calls.aggregate(usd=Sum("cost"))["usd"] or Decimal(0)
+
+
+def _stored(sha256: str) -> bytes:
+    """
+    Raises:
+        OSError: the blob is gone or no longer what it was.
+    """
+    try:
+        return blobs.blob_bytes(sha256=sha256)
+    except BodyMissingError as error:
+        raise OSError(str(error)) from error
+
+
+def _why_continued(claim: Claim) -> str:
+    return "its worker was stopped" if claim.orderly else "its worker died or stopped answering"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
+from collections.abc import Collection
+from typing import cast, get_args
 
 from django.conf import settings
 from django.db import DatabaseError, connections
+from django.utils import timezone
 
 from lab.engine.errors import ExitReason, LabError, LeaseLostError
 from lab.engine.events import ControlAsked
+from lab.engine.steering import Ask, Steering
+from lab.engine.steering import Control as Steered
 from lab.engine.stop import StopSignal
 from lab.models import Control
 from lab.services import queue
@@ -19,25 +23,47 @@ from lab.worker.sink import DatabaseSink
 
 # Asked for by a person who waits: a cancel is heard within half a second.
 LOOK_SECONDS = 0.5
+# How long the lease thread waits for what was asked to be in the database, before it looks again.
+_STORED_SECONDS = 0.3
 
 _log = logging.getLogger(__name__)
 
 
-class LeaseKeeper:
-    """Renews the lease of a claim, passes cancels on to `stop`, and shuts the sink when the lease is lost.
+def _left(claim: Claim) -> float:
+    until = claim.attempt.lease_until
+    return 0.0 if until is None else (until - timezone.now()).total_seconds()
 
-    A context manager around the attempt.
+
+class LeaseKeeper:
+    """Renews the lease of a claim, passes on what people ask, and shuts the sink when the lease is lost.
+
+    Cancels go to `stop`, all else to `steering`. `heard` are the numbers of what earlier holders have written
+    into the log already. A context manager around the attempt.
+
+    While the database cannot be reached the lease is neither renewed nor given up: once it would have run
+    out, the sink takes nothing, and the run waits until it is known whose it is.
     """
 
-    def __init__(self, claim: Claim, *, sink: DatabaseSink, stop: StopSignal) -> None:
-        self._claim, self._sink, self._stop = claim, sink, stop
+    def __init__(
+        self,
+        claim: Claim,
+        *,
+        sink: DatabaseSink,
+        stop: StopSignal,
+        steering: Steering,
+        heard: Collection[int] = (),
+    ) -> None:
+        self._claim, self._sink, self._stop, self._steering = claim, sink, stop, steering
         self._done = threading.Event()
         self._lease_seconds = float(settings.LAB_LEASE_SECONDS)
-        self._renewed = time.monotonic()
-        self._written: set[int] = set()
+        # When the lease was made to last so many seconds: that may be a while ago.
+        self._renewed = queue.clock() + min(0.0, _left(claim) - self._lease_seconds)
+        # What was asked -> the number of its event; 0 where the log had it before this holder.
+        self._written = dict.fromkeys(heard, 0)
         self._thread = threading.Thread(target=self._keep, name=f"lease-{claim.run.pk}", daemon=True)
 
     def __enter__(self) -> LeaseKeeper:
+        self._sink.keep_until(self._renewed + self._lease_seconds)
         self._thread.start()
         return self
 
@@ -46,7 +72,7 @@ class LeaseKeeper:
         self._thread.join()
 
     def give_up(self, why: str) -> None:
-        """Stop the attempt and write nothing more: the lease is somebody else's, or this worker goes away."""
+        """Stop the attempt and write nothing more: the lease is somebody else's, or the worker has died."""
         self._done.set()
         self._sink.abandon(LeaseLostError(why))
         self._stop.set(ExitReason.INFRASTRUCTURE_ERROR)
@@ -59,35 +85,43 @@ class LeaseKeeper:
             connections.close_all()
 
     def _look(self) -> None:
+        asked_at = queue.clock()
         try:
-            due = time.monotonic() - self._renewed > self._lease_seconds / 5
+            due = asked_at - self._renewed > self._lease_seconds / 5
             renewal = queue.renew(claim=self._claim) if due else queue.look(claim=self._claim)
             if due and renewal.held:
-                self._renewed = time.monotonic()
+                self._renewed = asked_at
+                self._sink.keep_until(asked_at + self._lease_seconds)
             if renewal.controls:
-                self._obey(renewal.controls)
+                self._hear(renewal.controls)
         except DatabaseError as error:
             connections.close_all()
             _log.warning("run %s: its lease cannot be kept yet (%s)", self._claim.run.pk, error)
-            if time.monotonic() - self._renewed > self._lease_seconds:
-                self.give_up("the lease ran out while the database could not be reached")
             return
         if not renewal.held:
             self.give_up(f"run {self._claim.run.pk}: another worker owns the attempt now, or it is settled")
 
-    def _obey(self, controls: tuple[Control, ...]) -> None:
-        """Write down what was asked, obey, and say that it was seen; what fails is done at the next look."""
+    def _hear(self, controls: tuple[Control, ...]) -> None:
+        """Write down what was asked, pass it on, and say that it was seen once it is in the log."""
         for control in controls:
-            if control.pk in self._written:
-                continue
-            asked = ControlAsked(
-                control=control.kind, person=control.asked_by.get_username(), value=control.value
-            )
-            try:
-                self._sink.append(asked)
-            except LabError:
+            if control.pk not in self._written and not self._pass_on(control):
                 return
-            self._written.add(control.pk)
-            if control.kind == Control.Kind.CANCEL:
-                self._stop.set(ExitReason.CANCELLED)
-        queue.controls_seen(controls=controls)
+        newest = max(self._written[control.pk] for control in controls)
+        self._sink.is_durable(newest, within=_STORED_SECONDS)
+        stored = [one for one in controls if self._sink.is_durable(self._written[one.pk], within=0.0)]
+        queue.controls_seen(controls=tuple(stored))
+
+    def _pass_on(self, control: Control) -> bool:
+        """False when the log takes nothing any more."""
+        person = control.asked_by.get_username()
+        asked = ControlAsked(control=control.kind, person=person, value=control.value, ask=control.pk)
+        try:
+            self._written[control.pk] = self._sink.append(asked).seq
+        except LabError:
+            return False
+        if control.kind == Control.Kind.CANCEL:
+            self._stop.set(ExitReason.CANCELLED)
+        elif control.kind in get_args(Steered):
+            kind = cast(Steered, control.kind)
+            self._steering.put(Ask(control=kind, person=person, number=control.pk, value=control.value))
+        return True

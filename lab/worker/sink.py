@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.db import DatabaseError, connections
@@ -14,13 +15,28 @@ from lab.engine.errors import InfrastructureError, LeaseLostError
 from lab.engine.events import Event, Record
 from lab.engine.sinks import now
 from lab.models import Run, RunFacts
-from lab.services import blobs, log
+from lab.services import blobs, log, queue, space
 
 # A quiet run's first event is written at once; what follows within this time shares a transaction.
 BATCH_SECONDS = 0.04
 DRAFT_SECONDS = 0.15
 MAX_WAITING = 1000
+# How long the database or the disk may refuse before the attempt ends, and how long its end may be refused.
 RETRY_SECONDS = 60.0
+LAST_WORDS_SECONDS = 60.0
+_LONGEST_WAIT_SECONDS = 5.0
+_STARTS = frozenset({"model_call_started", "tool_call_started", "verification_started"})
+# A verification is followed by the attempt's end, which costs nothing.
+_ENDS = frozenset(
+    {
+        "model_call_finished",
+        "model_call_failed",
+        "model_call_interrupted",
+        "tool_call_finished",
+        "tool_call_interrupted",
+        "attempt_ended",
+    }
+)
 
 _log = logging.getLogger(__name__)
 
@@ -34,25 +50,59 @@ class _Draft:
     characters: int
 
 
+class _Patience:
+    """Waits longer and longer between tries, so many seconds in all."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._next = 0.2
+
+    def is_left(self) -> bool:
+        return time.monotonic() < self._until
+
+    def wait(self) -> None:
+        time.sleep(self._next)
+        self._next = min(self._next * 2, _LONGEST_WAIT_SECONDS)
+
+
 class DatabaseSink:
     """Appends one attempt's events to the database under its lease. A context manager: leaving it flushes.
 
-    One thread writes; `append`, `draft` and `flush` may be called from any.
+    One thread writes; `append`, `draft` and `flush` may be called from any. `on_unstorable` is called once
+    when the database or the disk has refused events for a minute: from then on only the attempt's end is
+    taken, and storing is tried for another minute.
     """
 
-    def __init__(self, *, run_id: int, attempt: int, lease_token: int, after_seq: int) -> None:
+    def __init__(
+        self,
+        *,
+        run_id: int,
+        attempt: int,
+        lease_token: int,
+        after_seq: int,
+        on_unstorable: Callable[[], None] | None = None,
+    ) -> None:
         self._run_id, self._attempt, self._lease_token = run_id, attempt, lease_token
+        self._on_unstorable = on_unstorable
         # Guards everything below: the run's thread and the lease thread append, the writer takes.
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._hurry = threading.Condition(self._lock)
         self._written = threading.Condition(self._lock)
+        self._settled = threading.Condition(self._lock)
         self._waiting: list[Record] = []
         self._draft: _Draft | None = None
         self._next_draft = 0.0
         self._last_seq = self._durable_seq = after_seq
         self._wanted_seq = after_seq
+        # Why nothing more is taken, and why nothing but the attempt's end is.
         self._error: Exception | None = None
+        self._unstorable: InfrastructureError | None = None
+        self._has_ended = False
+        # Until when the lease is known to last, by `queue.clock`.
+        self._leased_until = math.inf
+        # Something was started whose outcome is not here yet; whether nothing new may start.
+        self._in_flight = self._stops = False
         # The writer's own: the roll-up after the last stored event, None when it must be read anew.
         self._facts: RunFacts | None = None
         self._closing = False
@@ -74,10 +124,12 @@ class DatabaseSink:
 
     def append_all(self, events: Sequence[Event]) -> list[Record]:
         # The writer takes everything that waits into one transaction, so these are never parted.
+        ends = any(event.kind == "attempt_ended" for event in events)
         with self._lock:
-            while len(self._waiting) >= MAX_WAITING and self._error is None:
-                self._written.wait(1.0)
-            self._raise_error()
+            while not ends and self._must_wait():
+                self._written.wait(0.5)
+            self._raise_error(ends=ends)
+            self._refuse_once_stopped()
             at = now()
             numbered = enumerate(events, start=self._last_seq + 1)
             records = [Record(seq=seq, attempt=self._attempt, at=at, event=event) for seq, event in numbered]
@@ -85,9 +137,58 @@ class DatabaseSink:
             was_quiet = not self._waiting
             self._waiting += records
             self._draft = None
+            self._has_ended = self._has_ended or ends
+            self._note_flight(events)
             if was_quiet and records:
                 self._work.notify()
         return records
+
+    def _must_wait(self) -> bool:
+        """Whether the run may not act now: too much is not stored, or the lease may be somebody else's."""
+        if self._error is not None or self._unstorable is not None:
+            return False
+        return len(self._waiting) >= MAX_WAITING or queue.clock() > self._leased_until
+
+    def _refuse_once_stopped(self) -> None:
+        if self._stops and not self._in_flight:
+            raise LeaseLostError("the worker stops")
+
+    def _note_flight(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if event.kind in _STARTS:
+                self._in_flight = True
+            elif event.kind in _ENDS:
+                self._in_flight = False
+        if not self._in_flight:
+            self._settled.notify_all()
+
+    def keep_until(self, moment: float) -> None:
+        """The lease lasts until then, by `queue.clock`; afterwards nothing is taken until it is renewed."""
+        with self._lock:
+            self._leased_until = moment
+            self._written.notify_all()
+
+    def stop_at_next_event(self, *, within: float) -> None:
+        """Let what is in flight end, and take nothing after it; returns when that is so.
+
+        After `within` seconds nothing is taken any more though something is still in flight. What was taken
+        is stored all the same.
+        """
+        until = time.monotonic() + within
+        with self._lock:
+            self._stops = True
+            while self._in_flight and self._error is None and time.monotonic() < until:
+                self._settled.wait(until - time.monotonic())
+            self._in_flight = False
+            self._written.notify_all()
+
+    def is_durable(self, seq: int, *, within: float) -> bool:
+        """Whether the event with this number is in the database; waits up to `within` seconds for it."""
+        until = time.monotonic() + within
+        with self._lock:
+            while self._durable_seq < seq and self._error is None and time.monotonic() < until:
+                self._written.wait(until - time.monotonic())
+            return self._durable_seq >= seq
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         with self._lock:
@@ -100,15 +201,28 @@ class DatabaseSink:
     def put_blob(self, data: bytes) -> str:
         with self._lock:
             self._raise_error()
-        return blobs.put(data=data)
+        patience = _Patience(RETRY_SECONDS)
+        while True:
+            try:
+                return blobs.put(data=data)
+            except (DatabaseError, OSError) as error:
+                connections.close_all()
+                with self._lock:
+                    self._raise_error()
+                    self._refuse_once_stopped()
+                if not patience.is_left():
+                    raise InfrastructureError(f"the workspace's changes cannot be stored: {error}") from error
+                patience.wait()
 
     def flush(self) -> None:
         with self._lock:
             self._wanted_seq = target = self._last_seq
             self._hurry.notify()
-            while self._durable_seq < target and self._error is None:
+            while self._durable_seq < target and (self._unstorable is None or self._has_ended):
+                if self._error is not None:
+                    break
                 self._written.wait(1.0)
-            self._raise_error()
+            self._raise_error(ends=self._has_ended)
 
     def abandon(self, error: Exception) -> None:
         """Write nothing more; every later call raises `error`."""
@@ -117,16 +231,18 @@ class DatabaseSink:
                 self._error = error
             self._waiting.clear()
             self._draft = None
-            for condition in (self._work, self._hurry, self._written):
+            for condition in (self._work, self._hurry, self._written, self._settled):
                 condition.notify_all()
 
     @property
     def error(self) -> Exception | None:
         return self._error
 
-    def _raise_error(self) -> None:
+    def _raise_error(self, *, ends: bool = False) -> None:
         if self._error is not None:
             raise self._error
+        if self._unstorable is not None and not ends:
+            raise self._unstorable
 
     def _write_on(self) -> None:
         try:
@@ -170,27 +286,40 @@ class DatabaseSink:
                 self._hurry.wait(BATCH_SECONDS)
 
     def _store(self, batch: list[Record]) -> None:
-        """Append the batch; a database that cannot be written is tried again for a minute.
+        """Append the batch; what refuses to take it is tried again.
 
         Raises:
             LeaseLostError: somebody else owns the attempt.
-            InfrastructureError: the database or the disk would not take it.
+            InfrastructureError: the database or the disk would not take it, not even with the attempt's end.
         """
-        until = time.monotonic() + RETRY_SECONDS
-        wait = 0.2
+        patience = _Patience(RETRY_SECONDS)
+        uncertain = False
         while True:
             try:
-                self._append(batch)
+                if not (uncertain and self._already_there(batch[-1].seq)):
+                    self._append(batch)
                 return
             except (DatabaseError, OSError) as error:
+                uncertain = True
                 connections.close_all()
-                if time.monotonic() + wait > until:
-                    raise InfrastructureError(f"events cannot be stored: {error}") from error
                 _log.warning("run %s: its events cannot be stored yet (%s)", self._run_id, error)
-                time.sleep(wait)
-                wait = min(wait * 2, 5.0)
-            if self._already_there(batch[-1].seq):
-                return
+                if self._has_ended and space.is_full(error):
+                    # Its sandbox is gone by now, and the end of a run is worth the last bytes there are.
+                    space.give_up_reserve()
+                if not patience.is_left():
+                    broken = InfrastructureError(f"events cannot be stored: {error}")
+                    if self._unstorable is not None:
+                        raise broken from error
+                    self._refuse_all_but_the_end(broken)
+                    patience = _Patience(LAST_WORDS_SECONDS)
+                patience.wait()
+
+    def _refuse_all_but_the_end(self, error: InfrastructureError) -> None:
+        with self._lock:
+            self._unstorable = error
+            self._written.notify_all()
+        if self._on_unstorable is not None:
+            self._on_unstorable()
 
     def _append(self, batch: list[Record]) -> None:
         facts, self._facts = self._facts, None
@@ -206,11 +335,13 @@ class DatabaseSink:
         self._facts = facts
 
     def _already_there(self, seq: int) -> bool:
-        """Whether a commit whose answer was lost took effect: nobody else numbers events under this lease."""
-        try:
-            return Run.objects.filter(pk=self._run_id, last_seq=seq).exists()
-        except DatabaseError:
-            return False
+        """Whether a commit whose answer was lost took effect: nobody else numbers events under this lease.
+
+        Raises:
+            DatabaseError: no answer; to append without knowing would look like a lost lease.
+        """
+        held = {"attempts__n": self._attempt, "attempts__lease_token": self._lease_token}
+        return Run.objects.filter(pk=self._run_id, last_seq=seq, **held).exists()
 
     def _store_draft(self, draft: _Draft) -> None:
         try:

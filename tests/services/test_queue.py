@@ -11,7 +11,8 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason, LeaseLostError
-from lab.models import Attempt, Endpoint, Event, Experiment, Model, Run, RunFacts
+from lab.engine.events import Paused, Resumed
+from lab.models import Attempt, Control, Endpoint, Event, Experiment, Model, Run, RunFacts
 from lab.services import endpoints, log, queue, runs
 from lab.services.queue import Claim
 from tests.services import events as ev
@@ -29,7 +30,9 @@ def append(held: Claim, *events: Any) -> None:
 
 
 def expire(held: Claim) -> None:
-    Attempt.objects.filter(pk=held.attempt.pk).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+    """The lease has run out, and the doubt about it is over."""
+    past = timezone.now() - dt.timedelta(minutes=1)
+    Attempt.objects.filter(pk=held.attempt.pk).update(lease_until=past, doubted_at=past)
 
 
 def kinds(run_id: int) -> list[str]:
@@ -227,7 +230,7 @@ class TestAbandoned:
         claim()
         assert queue.settle_abandoned() == []
 
-    def test_what_was_in_flight_is_interrupted_with_unknown_cost_and_the_run_goes_on(
+    def test_what_was_in_flight_is_interrupted_with_unknown_cost_and_the_attempt_goes_on(
         self, alice: User
     ) -> None:
         launched(alice)
@@ -235,16 +238,19 @@ class TestAbandoned:
         append(held, ev.attempt_started(), ev.sandbox_started(), ev.call_started(1))
         expire(held)
         second = claim()
-        assert (second.run, second.attempt.n) == (held.run, 2)
+        assert (second.run, second.attempt.pk, second.continues) == (held.run, held.attempt.pk, True)
+        assert second.run.last_seq == 4
+        assert not second.orderly
         assert second.lease_token > held.lease_token + 1
-        assert kinds(held.run.pk)[-2:] == ["model_call_interrupted", "attempt_ended"]
-        ended = log.read_records(run_id=held.run.pk)[-1].event
-        assert (ended.exit_reason, ended.retryable) == ("infrastructure_error", True)
-        assert "died or stopped" in ended.error
+        assert kinds(held.run.pk)[-1] == "model_call_interrupted"
         rolled = RunFacts.objects.get()
         assert (rolled.cost, rolled.cost_unknown) == (None, 1)
         with pytest.raises(LeaseLostError):
             append(held, ev.call_finished(1))
+
+    def test_the_first_lease_continues_nothing(self, alice: User) -> None:
+        launched(alice)
+        assert not claim().continues
 
     def test_a_command_in_flight_is_interrupted(self, alice: User) -> None:
         launched(alice)
@@ -252,7 +258,7 @@ class TestAbandoned:
         append(held, ev.attempt_started(), ev.call_started(1), ev.call_finished(1), ev.tool_started(1))
         expire(held)
         queue.settle_abandoned()
-        assert kinds(held.run.pk)[-2:] == ["tool_call_interrupted", "attempt_ended"]
+        assert kinds(held.run.pk)[-1] == "tool_call_interrupted"
 
     def test_a_call_whose_id_is_endless_is_interrupted_like_any_other(self, alice: User) -> None:
         launched(alice)
@@ -261,8 +267,15 @@ class TestAbandoned:
         append(held, ev.attempt_started(), ev.tool_started(1).model_copy(update={"call_id": call_id}))
         expire(held)
         assert queue.settle_abandoned() == [held.run.pk]
-        interrupted = log.read_records(run_id=held.run.pk)[-2].event
+        interrupted = log.read_records(run_id=held.run.pk)[-1].event
         assert (interrupted.kind, interrupted.call_id) == ("tool_call_interrupted", call_id)
+
+    def test_a_run_that_was_begun_goes_on_before_a_new_one_begins(self, alice: User) -> None:
+        launched(alice, runs_wanted=3)
+        claim()
+        second = claim()
+        expire(second)
+        assert claim().run == second.run
 
     def test_a_run_whose_log_cannot_be_read_ends_and_keeps_no_other_waiting(self, alice: User) -> None:
         launched(alice, runs_wanted=2)
@@ -296,54 +309,60 @@ class TestAbandoned:
         append(held, *ev.whole_run()[:-3])
         assert "verification_started" in kinds(held.run.pk)
         expire(held)
-        assert (claim().attempt.n, RunFacts.objects.get().verdict) == (2, "")
+        again = claim()
+        assert (again.attempt.n, again.continues, RunFacts.objects.get().verdict) == (1, True, "")
+
+    def test_three_continuations_without_a_step_end_the_attempt_and_the_next_begins(
+        self, alice: User
+    ) -> None:
+        launched(alice)
+        continued = []
+        for _ in range(4):
+            held = claim()
+            continued.append((held.attempt.n, held.continues))
+            expire(held)
+        assert continued == [(1, False), (1, True), (1, True), (1, True)]
+        held = claim()
+        assert (held.attempt.n, held.continues) == (2, False)
+        ended = Event.objects.get(kind="attempt_ended").payload
+        assert (ended["exit_reason"], ended["retryable"]) == ("infrastructure_error", True)
+        assert "4 workers died with this attempt before it got a step further" in ended["error"]
+
+    def test_a_committed_step_gives_an_attempt_its_continuations_back(self, alice: User) -> None:
+        launched(alice)
+        for step in range(1, 8):
+            held = claim()
+            assert held.attempt.n == 1
+            append(held, ev.call_started(step), ev.call_finished(step))
+            expire(held)
+        for _ in range(3):
+            held = claim()
+            append(held, ev.call_started(8))
+            expire(held)
+            assert held.attempt.n == 1
+        assert claim().attempt.n == 2
 
     def test_a_run_whose_workers_keep_dying_ends_after_three_attempts(self, alice: User) -> None:
         launched(alice)
-        for _ in range(3):
+        for _ in range(12):
             expire(claim())
         assert queue.claim_next(worker="w") is None
         run = Run.objects.get()
         assert (run.status, run.exit_reason) == (Run.Status.ENDED, "infrastructure_error")
         assert kinds(run.pk) == ["attempt_ended"] * 3 + ["run_ended"]
 
-    def test_an_orderly_stop_of_the_lab_is_none_of_the_three_attempts(self, alice: User) -> None:
-        launched(alice)
-        for _ in range(4):
-            queue.release(claim=claim(), handed_over=True)
-        for _ in range(2):
-            expire(claim())
-        assert claim().attempt.n == 7
-        said = [
-            event.payload["error"] for event in Event.objects.filter(kind="attempt_ended").order_by("seq")
-        ]
-        assert ["does not count" in error for error in said] == [True] * 4 + [False] * 2
-        assert Run.objects.get().status == Run.Status.PREPARING
-
-    def test_a_run_does_not_get_attempts_for_ever_however_often_the_lab_is_stopped(self, alice: User) -> None:
-        launched(alice)
-        for _ in range(queue.MAX_ATTEMPTS_WITH_STOPS):
-            queue.release(claim=claim(), handed_over=True)
-        assert queue.claim_next(worker="w") is None
-        assert Run.objects.get().exit_reason == "infrastructure_error"
-
-    def test_a_hand_over_of_a_lost_lease_changes_nothing(self, alice: User) -> None:
-        launched(alice)
-        held = claim()
-        expire(held)
-        claim()
-        queue.note_hand_over(claim=held)
-        assert not Attempt.objects.filter(handed_over=True).exists()
-
-    def test_a_run_that_was_cancelled_meanwhile_stays_cancelled(self, alice: User) -> None:
+    def test_a_run_that_was_cancelled_meanwhile_ends_with_what_is_recorded(self, alice: User) -> None:
         run = launched(alice).runs.get()
         held = claim()
-        append(held, ev.attempt_started())
+        append(held, *ev.whole_run()[:11])
+        assert kinds(run.pk)[-1] == "patch_captured"
         runs.cancel(run=run, by=alice)
         expire(held)
         assert queue.claim_next(worker="w") is None
         run.refresh_from_db()
         assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
+        assert kinds(run.pk)[-3:] == ["control_asked", "attempt_ended", "run_ended"]
+        assert RunFacts.objects.get().changed_files != []
 
     def test_a_worker_that_died_after_its_attempt_ended_loses_nothing_of_it(self, alice: User) -> None:
         launched(alice)
@@ -359,4 +378,165 @@ class TestAbandoned:
         Attempt.objects.filter(pk=dead.attempt.pk).update(worker="dead")
         assert queue.expire_leases_of(is_dead=lambda worker: worker == "dead") == 1
         assert queue.settle_abandoned() == [dead.run.pk]
-        assert queue.live_labels() == {queue.sandbox_label(alive.run.pk, 1)}
+        assert queue.live_labels() == {queue.sandbox_label(alive.run.pk, 1, alive.lease_token)}
+
+    def test_the_sandbox_of_a_former_holder_is_told_from_that_of_the_next(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        former = queue.sandbox_label(held.run.pk, 1, held.lease_token)
+        assert queue.live_labels() == {former}
+        expire(held)
+        held = claim()
+        now = queue.sandbox_label(held.run.pk, 1, held.lease_token)
+        assert (queue.live_labels(), queue.is_run_label(former)) == ({now}, True)
+
+
+class TestDoubt:
+    def test_a_lease_that_ran_out_is_doubted_before_it_is_taken(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        now = timezone.now() + dt.timedelta(hours=1)
+        assert queue.settle_abandoned(now=now) == []
+        assert queue.settle_abandoned(now=now + dt.timedelta(seconds=1)) == []
+        assert queue.live_labels() == {queue.sandbox_label(held.run.pk, 1, held.lease_token)}
+        assert queue.settle_abandoned(now=now + dt.timedelta(seconds=5)) == [held.run.pk]
+
+    def test_a_holder_that_is_back_in_time_keeps_its_lease(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        now = timezone.now() + dt.timedelta(hours=1)
+        queue.settle_abandoned(now=now)
+        assert queue.renew(claim=held, seconds=3700).held
+        assert queue.settle_abandoned(now=now + dt.timedelta(seconds=5)) == []
+        append(held, ev.attempt_started())
+
+
+class TestOrderlyStops:
+    def test_a_run_that_is_handed_back_is_queued_at_once_and_goes_on(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_started(), ev.call_started(1))
+        assert queue.hand_back(claim=held)
+        assert Run.objects.get().status == Run.Status.QUEUED
+        assert kinds(held.run.pk)[-1] == "model_call_interrupted"
+        again = claim()
+        assert (again.attempt.n, again.continues, again.orderly) == (1, True, True)
+
+    def test_an_orderly_stop_is_no_sign_that_the_attempt_kills_workers(self, alice: User) -> None:
+        launched(alice)
+        for _ in range(20):
+            queue.hand_back(claim=claim())
+        for _ in range(3):
+            expire(claim())
+        held = claim()
+        assert (held.attempt.n, held.continues, held.orderly) == (1, True, False)
+
+    def test_a_stop_that_was_killed_before_its_end_was_orderly_all_the_same(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        queue.note_hand_over(claim=held)
+        expire(held)
+        assert claim().orderly
+
+    def test_a_hand_over_of_a_lost_lease_changes_nothing(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        expire(held)
+        second = claim()
+        queue.note_hand_over(claim=held)
+        assert not queue.hand_back(claim=held)
+        assert not Attempt.objects.filter(handed_over=True).exists()
+        assert queue.look(claim=second).held
+
+
+class TestPaused:
+    def test_a_paused_run_whose_worker_is_gone_waits_without_one_until_it_is_resumed(
+        self, alice: User
+    ) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_started(), ev.sandbox_started(), Paused(person="alice", ask=1))
+        for _ in range(2):
+            expire(held)
+            queue.settle_abandoned()
+        assert (Run.objects.get().status, queue.claim_next(worker="w")) == (Run.Status.PAUSED, None)
+        resumed = Resumed(person="alice", ask=2)
+        log.append(run_id=held.run.pk, attempt=1, lease_token=None, events=[resumed])
+        assert Run.objects.get().status == Run.Status.QUEUED
+        assert claim().continues
+
+    def test_a_run_that_is_resumed_by_its_worker_runs_on(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_started(), ev.sandbox_started(), Paused(person="alice", ask=1))
+        append(held, Resumed(person="alice", ask=2))
+        assert Run.objects.get().status == Run.Status.RUNNING
+
+    def test_a_paused_run_holds_a_slot_only_while_a_worker_waits_with_it(
+        self, alice: User, settings: Settings
+    ) -> None:
+        settings.LAB_RUN_SLOTS = 1
+        launched(alice, runs_wanted=2)
+        held = claim()
+        append(held, ev.attempt_started(), Paused(person="alice", ask=1))
+        assert queue.claim_next(worker="w") is None
+        queue.hand_back(claim=held)
+        assert claim().run != held.run
+
+    def test_a_resume_that_its_worker_did_not_live_to_hear_takes_effect(self, alice: User) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        append(held, ev.attempt_started(), Paused(person="alice", ask=1))
+        asked = Control.objects.create(run=run, kind=Control.Kind.RESUME, asked_by=alice)
+        expire(held)
+        queue.settle_abandoned()
+        assert Run.objects.get().status == Run.Status.QUEUED
+        told, done = (record.event for record in log.read_records(run_id=run.pk)[-2:])
+        assert (told.kind, told.ask, done.kind, done.ask) == (
+            "control_asked",
+            asked.pk,
+            "resumed",
+            asked.pk,
+        )
+
+    def test_a_pause_that_its_worker_did_not_live_to_hear_takes_effect(self, alice: User) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        append(held, ev.attempt_started(), ev.sandbox_started())
+        Control.objects.create(run=run, kind=Control.Kind.PAUSE, asked_by=alice)
+        queue.hand_back(claim=held)
+        assert (Run.objects.get().status, kinds(run.pk)[-1]) == (Run.Status.PAUSED, "paused")
+
+    def test_a_worker_that_dies_while_its_run_is_paused_was_not_killed_by_it(self, alice: User) -> None:
+        launched(alice)
+        held = claim()
+        append(held, ev.attempt_started(), ev.sandbox_started(), Paused(person="alice", ask=1))
+        expire(held)
+        queue.settle_abandoned()
+        assert Attempt.objects.get().workers_lost == 0
+
+
+class TestCancelledAndHeld:
+    def test_a_cancel_that_no_worker_has_heard_is_told_from_one_that_is_being_obeyed(
+        self, alice: User
+    ) -> None:
+        deaf_run, other = launched(alice, runs_wanted=2).runs.order_by("position")
+        deaf, hearing = claim(), claim()
+        assert queue.held_though_cancelled() == []
+        for run in (deaf_run, other):
+            runs.cancel(run=run, by=alice)
+        queue.controls_seen(controls=queue.look(claim=hearing).controls)
+        found = {one.run_id: one.heard for one in queue.held_though_cancelled()}
+        assert found == {deaf.run.pk: False, hearing.run.pk: True}
+
+    def test_a_run_that_is_taken_from_a_deaf_worker_ends_as_cancelled(self, alice: User) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        append(held, ev.attempt_started(), ev.sandbox_started(), ev.call_started(1))
+        runs.cancel(run=run, by=alice)
+        assert queue.take_away(attempt_id=held.attempt.pk, lease_token=held.lease_token)
+        assert not queue.take_away(attempt_id=held.attempt.pk, lease_token=held.lease_token)
+        assert Run.objects.get().exit_reason == "cancelled"
+        assert kinds(run.pk)[3:] == ["model_call_interrupted", "control_asked", "attempt_ended", "run_ended"]
+        with pytest.raises(LeaseLostError):
+            append(held, ev.call_finished(1))

@@ -12,7 +12,7 @@ from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.folders import create_folders
 from lab.models import Attempt, Draft, Run
 from lab.services import heartbeats, queue, upkeep
-from lab.services.processes import is_dead
+from lab.services.processes import is_dead, is_frozen
 from tests.services.builders import launched
 
 
@@ -26,8 +26,8 @@ def test_it_settles_a_dead_workers_run_and_drops_stale_drafts(alice: User) -> No
     claim = queue.claim_next(worker="w")
     assert claim is not None
     Draft.objects.create(run=run, after_seq=0, step=1)
-    Attempt.objects.update(worker="gone", n=queue.MAX_ATTEMPTS)
-    upkeep.Upkeep(is_dead=lambda worker: worker == "gone").tick()
+    Attempt.objects.update(worker="gone", n=queue.MAX_ATTEMPTS, workers_lost=queue.MAX_CONTINUATIONS)
+    upkeep.Upkeep(is_dead=lambda worker: worker == "gone", is_frozen=is_frozen).tick()
     run.refresh_from_db()
     assert run.status == Run.Status.ENDED
     assert not Draft.objects.exists()
@@ -37,7 +37,7 @@ def test_it_settles_a_dead_workers_run_and_drops_stale_drafts(alice: User) -> No
 def test_it_leaves_a_living_workers_run_alone(alice: User) -> None:
     run = launched(alice).runs.get()
     queue.claim_next(worker="w")
-    upkeep.Upkeep(is_dead=is_dead).tick()
+    upkeep.Upkeep(is_dead=is_dead, is_frozen=is_frozen).tick()
     run.refresh_from_db()
     assert run.status == Run.Status.PREPARING
 
@@ -53,7 +53,7 @@ def test_only_sandboxes_that_nobody_needs_are_removed(alice: User, settings: Set
             SandboxSpec(label=label, scratch=scratch), "process", owner=None, passable=False
         ).top
 
-    running, check = start(queue.sandbox_label(held.run.pk, 1)), start("check-1-gold")
+    running, check = start(queue.sandbox_label(held.run.pk, 1, held.lease_token)), start("check-1-gold")
     start("run-77-attempt-1")
     program = (
         "import sys; from pathlib import Path; from lab.engine.sandboxes.base import SandboxSpec\n"
@@ -64,7 +64,7 @@ def test_only_sandboxes_that_nobody_needs_are_removed(alice: User, settings: Set
     subprocess.run([sys.executable, "-c", program, str(scratch)], check=True, timeout=60)
     assert upkeep.reap_sandboxes() == ["cli-1-adds", "run-77-attempt-1"]
     assert sorted(scratch.iterdir()) == sorted([running, check])
-    assert upkeep.reap_sandboxes(all_of_them=True) == [queue.sandbox_label(held.run.pk, 1)]
+    assert upkeep.reap_sandboxes(all_of_them=True) == [queue.sandbox_label(held.run.pk, 1, held.lease_token)]
 
 
 def test_a_sandbox_that_is_started_while_others_are_looked_at_stays(
@@ -81,7 +81,7 @@ def test_a_sandbox_that_is_started_while_others_are_looked_at_stays(
         if not Attempt.objects.exists():
             held = queue.claim_next(worker="w")
             assert held is not None
-            spec = SandboxSpec(label=queue.sandbox_label(held.run.pk, 1), scratch=scratch)
+            spec = SandboxSpec(label=queue.sandbox_label(held.run.pk, 1, held.lease_token), scratch=scratch)
             create_folders(spec, "process", owner=None, passable=False)
         return labels
 
@@ -97,7 +97,7 @@ def test_it_rings_for_runs_that_nobody_takes_and_less_and_less_often(
     monkeypatch.setattr(upkeep, "ring_workers", lambda *, runs: rung.append(runs))
     clock = [1000.0]
     monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
-    watcher = upkeep.Upkeep(is_dead=lambda worker: False)
+    watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
     for _ in range(60):
         watcher.tick()
         clock[0] += 1

@@ -100,16 +100,19 @@ def test_an_execution_that_is_handed_over_leaves_the_attempt_to_whoever_comes_ne
     thread = threading.Thread(target=execution.run)
     thread.start()
     eventually(lambda: "model_call_started" in kinds())
+    settings.LAB_STOP_SECONDS = 0.5
     execution.hand_over()
     thread.join(30)
     assert "attempt_ended" not in kinds()
+    assert Run.objects.get().status == Run.Status.QUEUED
     assert no_sandbox_is_left(settings.LAB_DATA_DIR)
     second = queue.claim_next(worker="other")
     assert second is not None
-    assert (second.run, second.attempt.n) == (claim.run, 2)
+    assert (second.run, second.attempt.n, second.orderly) == (claim.run, 1, True)
     settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
     Execution(second).run()
     assert Run.objects.select_related("facts").get().facts.verdict == "resolved"
+    assert kinds().count("attempt_started") == kinds().count("attempt_continued") == 1
 
 
 def test_a_key_that_is_not_set_ends_the_run_at_once_and_says_which(alice: User) -> None:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason, LeaseLostError
+from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Attempt, Control
 from lab.services import log, queue, runs
@@ -20,12 +21,12 @@ from lab.worker.sink import DatabaseSink
 from tests.services import events as ev
 
 
-def make(claim: Claim) -> tuple[DatabaseSink, StopSignal, LeaseKeeper]:
+def make(claim: Claim, *, steering: Steering | None = None) -> tuple[DatabaseSink, StopSignal, LeaseKeeper]:
     sink = DatabaseSink(
         run_id=claim.run.pk, attempt=claim.attempt.n, lease_token=claim.lease_token, after_seq=0
     )
     stop = StopSignal()
-    return sink, stop, LeaseKeeper(claim, sink=sink, stop=stop)
+    return sink, stop, LeaseKeeper(claim, sink=sink, stop=stop, steering=steering or Steering())
 
 
 def test_a_cancel_is_heard_within_two_seconds_and_stands_in_the_log(claim: Claim, alice: User) -> None:
@@ -56,7 +57,8 @@ def test_a_lease_is_renewed_before_it_runs_out(claim: Claim, settings: Settings)
 
 def test_a_child_that_was_frozen_past_its_lease_stops_and_writes_nothing(claim: Claim) -> None:
     sink, stop, keeper = make(claim)
-    Attempt.objects.update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+    past = timezone.now() - dt.timedelta(minutes=1)
+    Attempt.objects.update(lease_until=past, doubted_at=past)
     assert queue.settle_abandoned() == [claim.run.pk]
     before = log.read_records(run_id=claim.run.pk)
     with sink, keeper:

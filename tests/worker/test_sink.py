@@ -151,6 +151,7 @@ def test_a_disk_that_takes_nothing_becomes_an_infrastructure_error(
     claim: Claim, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(sink_module, "LAST_WORDS_SECONDS", 0.3)
     settings.LAB_DATA_DIR = "/dev/full/nowhere"
     with make(claim) as sink:
         sink.append(ev.tool_finished(1, "x" * 10_000))

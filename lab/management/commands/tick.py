@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, connections
 
-from lab.services.processes import is_dead
+from lab.services.processes import is_dead, is_frozen
 from lab.services.upkeep import Upkeep
 
 SECONDS = 1.0
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--once", action="store_true", help="look once and return")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        upkeep = Upkeep(is_dead=is_dead)
+        upkeep = Upkeep(is_dead=is_dead, is_frozen=is_frozen)
         if options["once"]:
             upkeep.tick()
             return
