@@ -7,7 +7,7 @@ meanwhile: of two people who ask for the same at once one is first, and the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -68,8 +68,35 @@ def ask(*, run: Run, by: User, control: str, value: Any = None) -> Asked:
         known = ", ".join(_HANDLERS)
         raise FieldErrors({"control": f"control: {control!r} is unknown; choose one of {known}"})
     with transaction.atomic():
-        current = Run.objects.select_for_update(of=("self",)).for_rows().get(pk=run.pk)
+        current = Run.objects.locked().for_rows().get(pk=run.pk)
         return handler(current, by, value)
+
+
+@for_role(Role.OPERATOR)
+def ask_limits(*, run: Run, by: User, typed: Mapping[str, str | None]) -> str:
+    """As `ask` with "limit", for several at once: all of them or, when one cannot be used, none.
+
+    `typed` maps the name of a limit to what was typed, None for "no limit". Returns what holds now, in words.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+        FieldErrors: as for `ask`; every mistake at once. "control" when nothing was typed.
+    """
+    if not typed:
+        raise FieldErrors({"control": "control: nothing was typed; write a new limit or go back"})
+    said: list[str] = []
+    errors: dict[str, str] = {}
+    with transaction.atomic():
+        for name, text in typed.items():
+            try:
+                said.append(
+                    ask(run=run, by=by, control=Kind.LIMIT, value={"limit": name, "after": text}).said
+                )
+            except FieldErrors as error:
+                errors |= error.errors
+        if errors:
+            raise FieldErrors(errors)
+    return " ".join(said)
 
 
 def standing_pause(run: Run) -> Control | None:

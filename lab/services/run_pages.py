@@ -110,7 +110,10 @@ class Panel:
     marks: list[str]
 
 
-PARTS = ("badge", "facts", "pending", "limits", "tokens", "changed", "verdict", "results", "earlier")
+PARTS = (
+    *("badge", "marks", "actions", "facts", "pending", "asked", "limits", "tokens", "changed", "verdict"),
+    *("results", "earlier"),
+)
 
 
 def find_run(run_id: int) -> Run | None:
@@ -456,10 +459,14 @@ def _changed_words(files: list[ChangedFile]) -> str:
 
 
 class RunRow(NamedTuple):
-    """One run as a list shows it. `list` is "active" or "ended": the list it belongs to."""
+    """One run as a list shows it. `list` is "active" or "ended": the list it belongs to.
+
+    `begun`: there is more to say of it than that it waits for its first turn.
+    """
 
     badge: Badge
     marks: list[str]
+    begun: bool
     list: str
     pending: Pending
     arm: str
@@ -481,6 +488,7 @@ def row_of(run: Run) -> RunRow:
     return RunRow(
         badge=badge_of(run),
         marks=marks_of(facts),
+        begun=not ended and (run.started_at is not None or run.status != Run.Status.QUEUED),
         list="ended" if ended else "active",
         pending=_pending(run, facts),
         arm=f"{run.arm.harness_version} × {run.arm.model.name}",

@@ -1,6 +1,7 @@
 // The page of one run: takes what is new, follows the end, moves between steps, loads what lies further off.
 
 import { onKey } from "./keys.js";
+import "./run_asks.js";
 import { LiveSocket, ask, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks, whyNot } from "./live.js";
 
 const MOST_STEPS = 180; // more than this many items in the page and the far end is let go
@@ -15,8 +16,10 @@ let lastSeq = Number(run.dataset.lastSeq);
 let following = run.dataset.follow === "on";
 let unseen = 0;
 let logEnd = Infinity; // the run's last number, once it is known that it has ended
-let finishing = false;
 let ended = document.getElementById("part-badge").dataset.ended === "yes";
+let finishing = ended;
+// A run that infrastructure ended may be given another attempt: its page goes on listening.
+const mayReopen = () => document.getElementById("part-badge").dataset.reopens === "yes";
 
 const firstSeqOf = (item) => Number(item.id.slice("event-".length));
 const items = () => [...steps.querySelectorAll(":scope > li[data-seqs]")];
@@ -36,24 +39,36 @@ function take(message) {
   }
   if (message.parts) for (const part of elementsOf(message.parts)) takePart(part);
   if (message.draft !== undefined) takeDraft(message);
-  if (message.status) { ended = message.status === "ended"; logEnd = message.last; }
+  if (message.status) {
+    const before = ended;
+    ended = message.status === "ended";
+    logEnd = message.last;
+    if (before && !ended) goOn();
+  }
   // What stands beside the steps may come before them: the page is complete when both are there.
   if (ended && lastSeq >= logEnd && !finishing) {
     finishing = true;
     tellEnd();
-    setTimeout(() => { socket?.stop(); finish(); }, 1000);
+    setTimeout(() => { if (ended) finish(); }, 1000);
   }
   if (following) toEnd();
   return true;
 }
 
 function finish() {
+  if (!mayReopen()) socket?.stop();
   stopClocks();
-  document.querySelector("[data-cancel]")?.closest("form").remove();
-  document.querySelector("[data-follow-button]")?.remove();
+  document.querySelector("[data-follow-button]").hidden = true;
   following = false;
   newSteps.hidden = true;
   say("complete");
+}
+
+function goOn() {
+  finishing = false;
+  startClocks();
+  document.querySelector("[data-follow-button]").hidden = false;
+  follow(false);
 }
 
 function takeSteps(html) {
@@ -219,6 +234,7 @@ function takeDraft(message) {
 }
 
 function say(state, since) {
+  if (ended && state === "live") state = "complete";
   const detail = {
     live: ` · event ${lastSeq} · nothing missed`,
     reconnecting: `, last event ${lastSeq}`,
@@ -359,36 +375,6 @@ document.addEventListener("toggle", (event) => {
   if (event.target.matches?.("details.lazy[open]")) for (const place of event.target.querySelectorAll(":scope > [data-lazy]")) load(place);
 }, true);
 
-// ---- cancelling --------------------------------------------------------------------------------------------
-
-const dialog = document.getElementById("cancel-dialog");
-const form = document.getElementById("cancel-form");
-function askToCancel() {
-  if (!dialog || !form?.isConnected || form.dataset.sent) return false;
-  dialog.showModal();
-  return true;
-}
-form?.addEventListener("submit", (event) => { event.preventDefault(); askToCancel(); });
-dialog?.querySelector("[data-close]").addEventListener("click", () => dialog.close());
-dialog?.querySelector("[data-confirm]").addEventListener("click", async () => {
-  const started = Date.now();
-  const label = form.querySelector("[data-label]");
-  const error = dialog.querySelector("[data-error]");
-  const { why } = await ask(form.action, { method: "POST", body: new FormData(form) });
-  error.hidden = !why;
-  error.textContent = why ?? "";
-  if (why) return;
-  dialog.close();
-  form.dataset.sent = "yes";
-  const button = form.querySelector("button");
-  button.style.minWidth = `${button.offsetWidth}px`;
-  button.disabled = true;
-  const timer = setInterval(() => {
-    if (!form.isConnected) clearInterval(timer);
-    label.textContent = `Cancelling, ${((Date.now() - started) / 1000).toFixed(1)} s`;
-  }, 100);
-});
-
 // ---- keys --------------------------------------------------------------------------------------------------
 
 function current() {
@@ -439,7 +425,6 @@ onKey("O", openAll);
 onKey("e", goToEnd);
 onKey("b", goToStart);
 onKey("f", () => { follow(!following); if (following) goToEnd(); });
-onKey("x", () => askToCancel());
 onKey("d", () => openSection("patch"));
 onKey("t", () => openSection("tests"));
 onKey("y", copyLink);
@@ -487,12 +472,14 @@ if (window.matchMedia("(max-width: 1199px)").matches) {
 const openAtStart = run.dataset.at ? items().find((item) => item.dataset.seqs.split(",").includes(run.dataset.at)) : null;
 if (openAtStart) { fold(openAtStart, true); openAtStart.querySelector("[data-row]")?.focus({ preventScroll: true }); openAtStart.scrollIntoView({ block: "start" }); }
 let socket = null;
+const listen = () => new LiveSocket({ url: () => `${run.dataset.live}?after=${lastSeq}`, take, say });
 if (ended) {
   say("complete");
+  if (mayReopen()) socket = listen();
 } else {
   const newest = items().reverse().find((item) => item.matches(".step"))?.querySelector(":scope > article > details");
   if (newest && following) newest.open = true;
   startClocks();
-  socket = new LiveSocket({ url: () => `${run.dataset.live}?after=${lastSeq}`, take, say });
+  socket = listen();
   if (following) toEnd();
 }
