@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from lab.models import Draft, Run
-from lab.services import heartbeats, isolation, queue, sign_in
+from lab.services import heartbeats, isolation, queue, sign_in, space
 from lab.services.messages import ring_workers
 
 REAP_SECONDS = 10.0
@@ -41,17 +42,30 @@ class Upkeep:
             DatabaseError, OSError: the database or the data folder cannot be used just now.
         """
         heartbeats.beat(name="tick")
-        queue.expire_leases_of(is_dead=self._is_dead)
-        settled = [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
+        try:
+            queue.expire_leases_of(is_dead=self._is_dead)
+            settled = [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
+        except (DatabaseError, OSError) as error:
+            if space.is_full(error):
+                # Worth the last bytes there are: a run that is taken back, or ends.
+                space.give_up_reserve()
+            self._tidy_up(now=False)
+            raise
         for run_id in settled:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
-        if settled or time.monotonic() >= self._next_reap:
-            self._next_reap = time.monotonic() + REAP_SECONDS
-            reap_sandboxes()
-            Draft.objects.filter(run__status=Run.Status.ENDED).delete()
-            heartbeats.remove_old()
-            sign_in.forget_old()
+        self._tidy_up(now=bool(settled))
         self._ring_for_lost_messages()
+
+    def _tidy_up(self, *, now: bool) -> None:
+        """Every few seconds, and at once after a run was taken from its worker: that may still act in it."""
+        if not now and time.monotonic() < self._next_reap:
+            return
+        self._next_reap = time.monotonic() + REAP_SECONDS
+        reap_sandboxes()
+        space.keep_reserve()
+        heartbeats.remove_old()
+        Draft.objects.filter(run__status=Run.Status.ENDED).delete()
+        sign_in.forget_old()
 
     def _cancel_for_the_deaf(self) -> list[int]:
         """End cancelled runs whose worker does not answer: frozen, or cut off from the database."""

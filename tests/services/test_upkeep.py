@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.folders import create_folders
 from lab.models import Attempt, Draft, Run
-from lab.services import heartbeats, queue, upkeep
+from lab.services import heartbeats, queue, runs, upkeep
 from lab.services.processes import is_dead, is_frozen
 from tests.services.builders import launched
 
@@ -103,3 +103,74 @@ def test_it_rings_for_runs_that_nobody_takes_and_less_and_less_often(
         clock[0] += 1
     assert rung[0] == 3
     assert 3 <= len(rung) <= 6
+
+
+def test_a_cancelled_run_of_a_frozen_worker_ends_with_the_first_tick(alice: User) -> None:
+    run = launched(alice).runs.get()
+    queue.claim_next(worker="frozen")
+    watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: worker == "frozen")
+    watcher.tick()
+    assert Run.objects.get().status == Run.Status.PREPARING
+    runs.cancel(run=run, by=alice)
+    watcher.tick()
+    assert Run.objects.get().exit_reason == "cancelled"
+
+
+def test_a_cancel_that_its_worker_does_not_hear_for_a_while_ends_the_run(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = launched(alice).runs.get()
+    queue.claim_next(worker="deaf")
+    clock = [1000.0]
+    monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
+    watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
+    watcher.tick()
+    runs.cancel(run=run, by=alice)
+    for _ in range(2):
+        clock[0] += 1
+        watcher.tick()
+        assert Run.objects.get().status == Run.Status.PREPARING
+    clock[0] += 1
+    watcher.tick()
+    assert Run.objects.get().exit_reason == "cancelled"
+
+
+def test_a_tick_that_could_not_look_itself_takes_nothing_from_anybody(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = launched(alice).runs.get()
+    queue.claim_next(worker="busy")
+    clock = [1000.0]
+    monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
+    watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
+    runs.cancel(run=run, by=alice)
+    watcher.tick()
+    clock[0] += 30
+    watcher.tick()
+    assert Run.objects.get().status == Run.Status.PREPARING
+
+
+def test_a_cancel_that_was_heard_is_left_to_the_worker(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = launched(alice).runs.get()
+    held = queue.claim_next(worker="w")
+    assert held is not None
+    runs.cancel(run=run, by=alice)
+    queue.controls_seen(controls=queue.look(claim=held).controls)
+    clock = [1000.0]
+    monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
+    watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
+    for _ in range(5):
+        clock[0] += 1
+        watcher.tick()
+    assert Run.objects.get().status == Run.Status.PREPARING
+
+
+def test_two_ticks_at_once_do_no_harm(alice: User) -> None:
+    launched(alice, runs_wanted=2)
+    for _ in range(2):
+        queue.claim_next(worker="gone")
+    both = [upkeep.Upkeep(is_dead=lambda worker: worker == "gone", is_frozen=is_frozen) for _ in range(2)]
+    for watcher in both:
+        watcher.tick()
+    assert [attempt.workers_lost for attempt in Attempt.objects.all()] == [1, 1]
+    assert set(Run.objects.values_list("status", flat=True)) == {Run.Status.QUEUED}

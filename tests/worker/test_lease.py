@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason, LeaseLostError
-from lab.engine.steering import Steering
+from lab.engine.steering import Ask, Steering
 from lab.engine.stop import StopSignal
 from lab.models import Attempt, Control
 from lab.services import log, queue, runs
@@ -104,3 +105,65 @@ def test_an_attempt_that_has_ended_keeps_its_lease_until_it_is_settled(claim: Cl
         sink.flush()
     assert queue.settle(claim=claim, retryable=False, reason=ExitReason.AGENT, verdict=None) is False
     assert log.read_records(run_id=claim.run.pk)[-1].event.kind == "run_ended"
+
+
+def test_what_a_person_asks_for_is_in_the_log_before_the_attempt_hears_it(claim: Claim, alice: User) -> None:
+    steering = Steering()
+    sink, stop, keeper = make(claim, steering=steering)
+    value = {"limit": "max_steps", "after": 7}
+    asked = Control.objects.create(run=claim.run, kind="limit", value=value, asked_by=alice)
+    with sink, keeper:
+        steering.wait(10)
+        heard = steering.take()
+        until = time.monotonic() + 20
+        while Control.objects.get().seen_at is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert heard == [Ask("limit", "alice", asked.pk, value)]
+    event = log.read_records(run_id=claim.run.pk)[0].event
+    assert (event.kind, event.ask, event.value) == ("control_asked", asked.pk, value)
+    assert stop.reason is None
+
+
+def test_what_an_earlier_holder_wrote_down_is_not_written_again(claim: Claim, alice: User) -> None:
+    steering, stop = Steering(), StopSignal()
+    asked = Control.objects.create(run=claim.run, kind="pause", asked_by=alice)
+    sink, _, _ = make(claim)
+    keeper = LeaseKeeper(claim, sink=sink, stop=stop, steering=steering, heard=[asked.pk])
+    with sink, keeper:
+        until = time.monotonic() + 20
+        while Control.objects.get().seen_at is None:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert (log.read_records(run_id=claim.run.pk), steering.take()) == ([], [])
+
+
+def test_a_holder_that_cannot_reach_the_database_waits_and_goes_on(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.LAB_LEASE_SECONDS = 3.0
+    away, renew, look = threading.Event(), queue.renew, queue.look
+
+    def unless_away(ask: Any) -> Any:
+        def asked(**values: Any) -> Any:
+            if away.is_set():
+                raise OperationalError("database is locked")
+            return ask(**values)
+
+        return asked
+
+    monkeypatch.setattr(queue, "renew", unless_away(renew))
+    monkeypatch.setattr(queue, "look", unless_away(look))
+    sink, stop, keeper = make(claim)
+    with sink, keeper:
+        away.set()
+        time.sleep(3.5)
+        acting = threading.Thread(target=sink.append, args=(ev.call_started(1),))
+        acting.start()
+        time.sleep(0.5)
+        assert acting.is_alive()
+        assert stop.reason is None
+        away.clear()
+        acting.join(20)
+        assert not acting.is_alive()
+    assert [record.event.kind for record in log.read_records(run_id=claim.run.pk)] == ["model_call_started"]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -11,7 +14,7 @@ from pytest_django.fixtures import Settings
 
 from lab.engine.errors import InfrastructureError, LeaseLostError
 from lab.models import Attempt, Draft, Event
-from lab.services import log
+from lab.services import log, queue
 from lab.services.queue import Claim
 from lab.worker import sink as sink_module
 from lab.worker.sink import DatabaseSink
@@ -158,3 +161,127 @@ def test_a_disk_that_takes_nothing_becomes_an_infrastructure_error(
         with pytest.raises(InfrastructureError, match="cannot be stored"):
             sink.flush()
     assert stored() == []
+
+
+def test_a_group_of_events_is_stored_whole_or_not_at_all(claim: Claim) -> None:
+    blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with make(claim) as sink:
+        sink.append(ev.attempt_started())
+        records = sink.append_all([ev.tool_finished(1), ev.call_started(2)])
+        assert [record.seq for record in records] == [2, 3]
+        sink.abandon(LeaseLostError("the worker stops"))
+        blocker.execute("ROLLBACK")
+    blocker.close()
+    assert stored() in ([], [1, 2, 3])
+
+
+def test_a_stop_stores_the_event_that_ends_what_is_in_flight_and_none_after_it(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append(ev.call_started(1))
+        stopping = threading.Thread(target=sink.stop_at_next_event, kwargs={"within": 30.0})
+        stopping.start()
+        time.sleep(0.1)
+        assert stopping.is_alive()
+        sink.append(ev.call_finished(1))
+        stopping.join(10)
+        assert not stopping.is_alive()
+        with pytest.raises(LeaseLostError):
+            sink.append(ev.tool_started(1))
+    assert stored() == [1, 2]
+
+
+def test_a_stop_waits_for_nothing_where_nothing_is_in_flight(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append_all([ev.call_started(1), ev.call_failed(1)])
+        sink.stop_at_next_event(within=30.0)
+        with pytest.raises(LeaseLostError):
+            sink.append(ev.call_started(1, 2))
+        sink.flush()
+    assert stored() == [1, 2]
+
+
+def test_a_stop_breaks_off_what_takes_too_long(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append(ev.tool_started(1))
+        sink.stop_at_next_event(within=0.2)
+        with pytest.raises(LeaseLostError):
+            sink.append(ev.tool_finished(1))
+    assert stored() == [1]
+
+
+def test_an_attempt_that_is_graded_when_the_lab_stops_may_end(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append(ev.verification_started())
+        stopping = threading.Thread(target=sink.stop_at_next_event, kwargs={"within": 30.0})
+        stopping.start()
+        time.sleep(0.1)
+        for event in (ev.sandbox_started("verification"), ev.verification_finished(), ev.attempt_ended()):
+            sink.append(event)
+        stopping.join(10)
+        sink.flush()
+    assert len(stored()) == 4
+
+
+def test_nothing_is_taken_once_the_lease_may_be_somebody_elses_until_it_is_renewed(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.keep_until(queue.clock() - 1)
+        acting = threading.Thread(target=sink.append, args=(ev.call_started(1),))
+        acting.start()
+        time.sleep(0.2)
+        assert (acting.is_alive(), stored()) == (True, [])
+        sink.keep_until(queue.clock() + 60)
+        acting.join(10)
+        assert not acting.is_alive()
+    assert stored() == [1]
+
+
+def test_a_run_that_waits_for_its_lease_stops_when_that_is_lost(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.keep_until(queue.clock() - 1)
+        threading.Timer(0.2, sink.abandon, (LeaseLostError("it is another's"),)).start()
+        with pytest.raises(LeaseLostError, match="it is another's"):
+            sink.append(ev.call_started(1))
+
+
+def test_where_nothing_can_be_stored_the_attempt_ends_and_its_end_is_stored_once_there_is_room(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, append = [True], log.append
+
+    def sometimes(**values: Any) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return append(**values)
+
+    monkeypatch.setattr(log, "append", sometimes)
+    monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.3)
+    told = threading.Event()
+    sink = DatabaseSink(
+        run_id=claim.run.pk,
+        attempt=1,
+        lease_token=claim.lease_token,
+        after_seq=0,
+        on_unstorable=told.set,
+    )
+    with sink:
+        sink.append(ev.tool_started(1))
+        assert told.wait(10)
+        with pytest.raises(InfrastructureError, match="No space left on device"):
+            sink.append(ev.tool_finished(1))
+        sink.append(ev.attempt_ended("infrastructure_error"))
+        full[0] = False
+        sink.flush()
+    assert list(Event.objects.order_by("seq").values_list("kind", flat=True)) == [
+        "tool_call_started",
+        "attempt_ended",
+    ]
+
+
+def test_changes_that_cannot_be_stored_are_an_infrastructure_error(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.3)
+    settings.LAB_DATA_DIR = "/dev/full/nowhere"
+    with make(claim) as sink, pytest.raises(InfrastructureError, match="changes cannot be stored"):
+        sink.put_blob(b"archive")
