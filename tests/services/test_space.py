@@ -53,7 +53,7 @@ def test_the_reserve_makes_room_on_a_full_disk_and_is_taken_again_once_there_is_
 
 @pytest.mark.requires("root")
 def test_a_database_that_does_not_fit_on_its_disk_says_so_in_words_that_are_known(small_disk: Path) -> None:
-    database = sqlite3.connect(small_disk / "d")
+    database = sqlite3.connect(small_disk / "d", isolation_level=None)
     database.execute("CREATE TABLE t (x)")
     with pytest.raises(sqlite3.OperationalError) as full:
         database.execute("INSERT INTO t VALUES (zeroblob(9000000))")
