@@ -298,7 +298,7 @@ class _Attempt:
         ]
 
     def _check_stop(self) -> None:
-        """Before the agent begins. One that had begun keeps its patch: its sandbox is made again all the same."""
+        """Before the agent begins. One that had begun keeps its patch: its sandbox is made again even so."""
         if self.agent_stop.reason is not None and self.standing.step == 0:
             raise AttemptStoppedError(self.agent_stop.reason)
         self._hand_over_if_asked()

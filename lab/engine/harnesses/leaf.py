@@ -229,7 +229,7 @@ class _Loop:
         return None
 
     def _is_spoken_to(self) -> bool:
-        """Whether a person's message waits while the agent would end, and some budget to answer it is left."""
+        """Whether a person's message waits while the agent would end, and there is a budget to answer it."""
         checkpoint = self.session.checkpoint
         if self.session.stop.is_set():
             return False
