@@ -20,14 +20,14 @@ class Harness(models.Model):
 
 class HarnessVersionQuerySet(models.QuerySet["HarnessVersion"]):
     def newest(self) -> HarnessVersionQuerySet:
-        """The newest version of each harness, presets first."""
+        """The newest version of each harness: presets first, in the order in which the lab got them."""
         newer = HarnessVersion.objects.filter(
             harness=models.OuterRef("harness"), version__gt=models.OuterRef("version")
         )
         return (
             self.filter(~models.Exists(newer))
             .select_related("harness")
-            .order_by("-harness__preset", "harness__name")
+            .order_by("-harness__preset", "harness_id")
         )
 
 

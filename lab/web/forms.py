@@ -146,7 +146,7 @@ class LaunchForm(forms.Form):
             Choice(
                 pk=version.pk,
                 name=str(version),
-                note=f"{len(version.config['tools'])} tools",
+                note=_tool_count(version),
                 chosen=str(version.pk) in chosen,
                 limits_json=json.dumps(shown_limits(version.config)),
             )
@@ -225,6 +225,11 @@ def beside_its_field(name: str, text: str) -> str:
     plain = text.removeprefix(f"{name}: ")
     # What holds an apostrophe was quoted with the other sign.
     return re.sub(r"""^(?:'([^']*)'|"([^"]*)")""", r"“\1\2”", plain)
+
+
+def _tool_count(version: HarnessVersion) -> str:
+    count = len(version.config["tools"])
+    return f"{count} tool{'' if count == 1 else 's'}"
 
 
 def _what_it_is(model: Model) -> str:

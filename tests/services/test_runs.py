@@ -19,7 +19,7 @@ def launch(by: User, **changes: Any) -> Experiment:
     values: dict[str, Any] = {
         "by": by,
         "tasks": list(tasks.sync_practice().tasks.all()[:2]),
-        "harness_versions": harnesses.sync_presets(),
+        "harness_versions": harnesses.sync_presets()[:1],
         "models": endpoints.sync_scripted(),
         "idempotency_key": None,
     }
@@ -101,7 +101,7 @@ def test_a_cost_limit_is_refused_for_models_whose_price_is_unknown(alice: User, 
     assert "leave it empty, or limit tokens or steps" in text
     assert launch(alice, models=[priced, *endpoints.sync_scripted()], limits={"max_cost_usd": "5"})
     assert launch(alice, models=unpriced, limits={"max_cost_usd": ""})
-    (version,) = harnesses.sync_presets()
+    version = harnesses.sync_presets()[0]
     version.config["limits"]["max_cost_usd"] = "2"
     with pytest.raises(FieldErrors, match="'the limit of the harness' cannot hold for a, b, .*“no limit”"):
         launch(alice, models=unpriced, harness_versions=[version])

@@ -50,7 +50,7 @@ def launch_form(filled: None) -> Callable[..., dict[str, object]]:
 
         return {
             "tasks": [Task.objects.get(slug="parse-duration").pk],
-            "harness_version": HarnessVersion.objects.get().pk,
+            "harness_version": HarnessVersion.objects.get(harness__name="leaf-compatible").pk,
             "models": [Model.objects.get(name="scripted/solver").pk],
             "seeds": "",
             **changed,

@@ -10,11 +10,16 @@ import yaml
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 
+# What a person gets who chooses nothing.
+DEFAULT_PRESET = "leaf-compatible"
+
 _FOLDER = Path(__file__).parent
 
 
 def preset_names() -> list[str]:
-    return sorted(file.stem for file in _FOLDER.glob("*.yaml"))
+    """The presets by name, the default one first."""
+    names = (file.stem for file in _FOLDER.glob("*.yaml"))
+    return sorted(names, key=lambda name: (name != DEFAULT_PRESET, name))
 
 
 @functools.cache
