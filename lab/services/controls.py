@@ -33,6 +33,7 @@ Kind = Control.Kind
 LONGEST_MESSAGE = 32_000
 # A form sent twice carries the same words within this time.
 DOUBLE_SECONDS = 10
+_EFFECTS = {Kind.LIMIT: "limit_changed", Kind.MESSAGE: "message_sent"}
 # A patch lies near the log's end: only that is searched.
 _NEAR_THE_END = 100
 
@@ -105,12 +106,26 @@ def standing_pause(run: Run) -> Control | None:
     last = Control.objects.filter(run=run, kind__in=kinds).select_related("asked_by").last()
     if last is None or last.kind != Kind.PAUSE or run.status == Run.Status.ENDED:
         return None
-    if run.status == Run.Status.PAUSED or last.seen_at is None:
-        return last
-    attempt = _newest_attempt(run)
-    # A pause that its attempt had no time for is over with it.
-    still = attempt is not None and attempt.ended_at is None and last.seen_at >= attempt.started_at
-    return last if still else None
+    return last if run.status == Run.Status.PAUSED or _may_take_effect(last, _newest_attempt(run)) else None
+
+
+def waiting(run: Run) -> list[Control]:
+    """Messages and limits that were asked for and have had no effect yet, oldest first."""
+    asked = Control.objects.filter(run=run, kind__in=_EFFECTS).select_related("asked_by")
+    attempt = _newest_attempt(run) if (found := list(asked)) else None
+    found = [control for control in found if _may_take_effect(control, attempt)]
+    if not found:
+        return []
+    effects = Event.objects.filter(run=run, kind__in=_EFFECTS.values())
+    done = set(effects.values_list("payload__ask", flat=True))
+    return [control for control in found if control.pk not in done]
+
+
+def _may_take_effect(control: Control, attempt: Attempt | None) -> bool:
+    """Whether a worker will still do it: what an attempt has heard and had no time for is over with it."""
+    if control.seen_at is None:
+        return True
+    return attempt is not None and attempt.ended_at is None and control.seen_at >= attempt.started_at
 
 
 def agent_has_ended(run: Run) -> bool:
@@ -191,12 +206,12 @@ def _limit(run: Run, by: User, value: Any) -> Asked:
     except InvalidValueError as error:
         raise FieldErrors({error.field: str(error)}) from error
     now = getattr(limits.in_force(run=run), name)
-    waiting = [row for row in limits.waiting(run=run) if row.value.get("limit") == name]
+    earlier = [row for row in waiting(run) if row.value.get("limit") == name]
     stored = str(after) if isinstance(after, Decimal) else after
     words = limits.said(name, after)
-    if waiting:
-        if waiting[-1].value.get("after") == stored:
-            return Asked(run, False, f"{_who(waiting[-1], by)} asked for {words} already.")
+    if earlier:
+        if earlier[-1].value.get("after") == stored:
+            return Asked(run, False, f"{_who(earlier[-1], by)} asked for {words} already.")
     elif now == after:
         return Asked(run, False, f"The limit is {words} already.")
     _row(run, by, Kind.LIMIT, {"limit": name, "after": stored})

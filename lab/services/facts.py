@@ -44,24 +44,25 @@ def facts_of(run: Run) -> RunFacts:
 def agent_seconds(facts: RunFacts, *, until: dt.datetime | None) -> float | None:
     """Wall time of the newest attempt from its first model call to `until`, None before that call.
 
-    Pauses and the time of dead workers are left out. `until` None: nobody is at work, and the clock stands at
-    the newest event. It stands too while the run is paused, and once the agent has ended.
+    Pauses and the time of dead workers are left out. `until` None: nobody is at work, and the clock stands.
     """
     if facts.agent_seconds is not None:
         return facts.agent_seconds
-    since = clock_start(facts)
-    if since is None:
+    clock = facts.agent_clock or {}
+    if "agent" not in clock:
         return None
-    stopped = facts.agent_clock.get("stopped")
-    if stopped or until is None:
-        until = dt.datetime.fromisoformat(stopped or facts.agent_clock["last"])
-    return max(0.0, (until - since).total_seconds())
+    goes_on = until is not None and clock["works"] and not clock["paused"]
+    since = dt.datetime.fromisoformat(clock["at"])
+    more = max(0.0, (until - since).total_seconds()) if until is not None and goes_on else 0.0
+    return float(clock["agent"] + clock["unsure"] + more)
 
 
 def clock_start(facts: RunFacts) -> dt.datetime | None:
-    """When the wall clock would have begun had it never stood still; None before the first model call."""
-    since = (facts.agent_clock or {}).get("since")
-    return dt.datetime.fromisoformat(since) if since else None
+    """When a clock that goes on now would have begun had it never stood; None while it stands."""
+    clock = facts.agent_clock or {}
+    if facts.agent_seconds is not None or not clock.get("works") or clock.get("paused"):
+        return None
+    return dt.datetime.fromisoformat(clock["at"]) - dt.timedelta(seconds=clock["agent"] + clock["unsure"])
 
 
 def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
@@ -86,38 +87,47 @@ def rebuild_facts(*, run_id: int) -> RunFacts:
     return facts
 
 
+# What only a worker child writes while it holds the attempt: time up to such an event was worked in. The same
+# rule as `lab.engine.resume` has, over thin payloads.
+_WORK = frozenset(
+    {"attempt_started", "sandbox_started", "model_call_started", "model_call_finished", "model_call_failed"}
+    | {"tool_call_started", "tool_call_finished", "workspace_changed", "message_sent", "limit_reached"}
+    | {"patch_captured", "verification_finished"}
+)
+_INTERRUPTED = frozenset({"model_call_interrupted", "tool_call_interrupted"})
+
+
 def _count_time(facts: RunFacts, entry: Entry) -> None:
-    """Keep the agent's clock: when it would have begun without a break, and where it stands if it does."""
+    """Keep the agent's clock: seconds surely worked, those still unsure, and whether it stands."""
     clock = dict(facts.agent_clock or {})
     if entry.kind == "attempt_started":
         clock = {}
-    elif not clock.get("since"):
-        if entry.kind != "model_call_started":
-            return
-        clock["since"] = _text_of(entry.at)
-    elif entry.kind == "attempt_continued":
-        # From the last event of the former worker on nobody was at work.
-        _leave_out(clock, clock.get("stopped") or clock["last"], entry.at)
-    elif entry.kind == "resumed" and clock.get("stopped"):
-        _leave_out(clock, clock.pop("stopped"), entry.at)
-    elif entry.kind in _CLOCK_STOPS and not clock.get("stopped"):
-        clock["stopped"] = _text_of(entry.at)
-    clock["last"] = _text_of(entry.at)
-    facts.agent_clock = clock
+    if not clock and entry.kind != "model_call_started":
+        facts.agent_clock = clock
+        return
+    clock = clock or {"agent": 0.0, "unsure": 0.0, "works": False, "paused": False}
+    if entry.kind == "attempt_continued":
+        # The clock goes on with the agent's next call, once its sandbox is there again.
+        clock |= {"unsure": 0.0, "works": False}
+    elif clock["works"] and not clock["paused"]:
+        clock["unsure"] += max(0.0, (entry.at - dt.datetime.fromisoformat(clock["at"])).total_seconds())
+    _note_work(clock, entry)
+    facts.agent_clock = clock | {"at": entry.at.isoformat()}
 
 
-_CLOCK_STOPS = frozenset({"paused", "patch_captured", "attempt_ended"})
-
-
-def _leave_out(clock: dict[str, str], start: str, end: dt.datetime) -> None:
-    gap = end - dt.datetime.fromisoformat(start)
-    clock["since"] = _text_of(dt.datetime.fromisoformat(clock["since"]) + gap)
-    if clock.get("stopped"):
-        clock["stopped"] = _text_of(end)
-
-
-def _text_of(at: dt.datetime) -> str:
-    return at.isoformat(timespec="milliseconds")
+def _note_work(clock: dict[str, Any], entry: Entry) -> None:
+    if entry.kind in ("paused", "resumed"):
+        clock["paused"] = entry.kind == "paused"
+    # Only who broke something off knows how long it took.
+    known = entry.kind in _INTERRUPTED and entry.payload.get("seconds") is not None
+    if known or entry.kind in _WORK:
+        clock["agent"] += clock["unsure"]
+    if entry.kind in _INTERRUPTED or entry.kind in _WORK:
+        clock["unsure"] = 0.0
+    if entry.kind in ("model_call_started", "tool_call_started"):
+        clock["works"] = True
+    elif entry.kind == "patch_captured":
+        clock["works"] = False
 
 
 def _attempt_started(facts: RunFacts, entry: Entry) -> None:

@@ -11,7 +11,7 @@ from django.db.models import Sum
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
-from lab.models import Call, Control, Event, Run
+from lab.models import Call, Event, Run
 from lab.services.endpoints import price_is_known
 from lab.services.facts import agent_seconds, facts_of
 
@@ -34,16 +34,6 @@ def values_in_force(*, run: Run) -> dict[str, Any]:
             if payload.get("limit") in values:
                 values[payload["limit"]] = payload.get("after")
     return values
-
-
-def waiting(*, run: Run) -> list[Control]:
-    """Changes of a limit that were asked for and hold only from the agent's next event on, oldest first."""
-    asked = list(Control.objects.filter(run=run, kind=Control.Kind.LIMIT).select_related("asked_by"))
-    if not asked:
-        return []
-    changes = Event.objects.filter(run=run, kind="limit_changed")
-    done = set(changes.values_list("payload__ask", flat=True))
-    return [control for control in asked if control.pk not in done]
 
 
 def used(*, run: Run, name: str) -> Number:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lab.models import Control, Event, Run, RunFacts
+from lab.models import Control, Run, RunFacts
 from lab.services import controls, limits
 
 Kind = Control.Kind
-_EFFECTS = {Kind.LIMIT: "limit_changed", Kind.MESSAGE: "message_sent"}
 
 
 class Actions(NamedTuple):
@@ -50,22 +49,16 @@ def asks_of(run: Run) -> Asks:
 
 
 def _waiting(run: Run) -> list[str]:
-    asked = list(Control.objects.filter(run=run).select_related("asked_by"))
-    if not asked:
+    newest = Control.objects.filter(run=run).select_related("asked_by").last()
+    if newest is None:
         return []
-    done = set(
-        Event.objects.filter(run=run, kind__in=_EFFECTS.values()).values_list("payload__ask", flat=True)
-    )
     sentences = []
     pause = controls.standing_pause(run)
     if pause is not None and run.status != Run.Status.PAUSED:
         sentences.append(f"{_name(pause)} asked to pause: it stops after the current event")
-    if run.status == Run.Status.PAUSED and pause is None and asked[-1].kind == Kind.RESUME:
-        sentences.append(f"{_name(asked[-1])} asked to go on")
-    for control in asked:
-        if control.kind in _EFFECTS and control.pk not in done:
-            sentences.append(_sentence(control))
-    return sentences
+    if run.status == Run.Status.PAUSED and pause is None and newest.kind == Kind.RESUME:
+        sentences.append(f"{_name(newest)} asked to go on")
+    return sentences + [_sentence(control) for control in controls.waiting(run)]
 
 
 def _sentence(control: Control) -> str:

@@ -243,7 +243,7 @@ def _queued(run: Run, facts: RunFacts) -> Pending:
     """A run that waits for a worker: for its first one, or for another that goes on."""
     if run.started_at is None:
         return Pending("Queued", "", run.created_at, None, "")
-    since = _moment((facts.agent_clock or {}).get("last"))
+    since = _moment((facts.agent_clock or {}).get("at"))
     return Pending("Waiting for a worker to go on", "", since, None, "")
 
 
@@ -311,7 +311,8 @@ def _time(run: Run, facts: RunFacts, limit: Any) -> Meter:
     if seconds is None:
         return Meter("Time", "0:00", allowed, 0.0, maximum, "", "0:00")
     started = clock_start(facts) if runs else None
-    since = int(started.timestamp() * 1000) if started else None
+    # In tenths of a second, so that the same moment is the same number.
+    since = round(started.timestamp() * 10) * 100 if started else None
     used = clock(seconds)
     return Meter("Time", used, allowed, seconds, maximum, _state(seconds, maximum), used, since)
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
-from lab.engine.events import AttemptEnded, ControlAsked, RunEnded, VerificationFinished, VerificationStarted
-from lab.models import Run
-from lab.services import run_pages
-from lab.services.facts import rebuild_facts
+from lab.engine.events import (
+    AttemptContinued,
+    AttemptEnded,
+    ControlAsked,
+    Event,
+    LimitChanged,
+    MessageSent,
+    ModelCallInterrupted,
+    Paused,
+    Resumed,
+    RunEnded,
+    VerificationFinished,
+    VerificationStarted,
+)
+from lab.engine.resume import where_it_stands
+from lab.models import Run, RunFacts
+from lab.services import log, run_pages
+from lab.services.facts import agent_seconds, clock_start, rebuild_facts
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -44,3 +60,80 @@ def test_a_grading_that_broke_says_unknown_and_not_0_of_its_tests() -> None:
     verdict = run_pages.panel(run).verdict
     assert verdict is not None
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ("unknown", "unknown")
+
+
+def at(second: float) -> dt.datetime:
+    return dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC) + dt.timedelta(seconds=second)
+
+
+def told(run: Run, *events: tuple[float, Event]) -> RunFacts:
+    """The roll-up after events at these seconds."""
+    stamped = [(at(second), event) for second, event in events]
+    log.append(run_id=run.pk, attempt=1, lease_token=None, events=stamped)
+    return RunFacts.objects.get(pk=run.pk)
+
+
+STARTED, SANDBOX = builders.opening()
+PAUSED_AND_CONTINUED: list[tuple[float, Event]] = [
+    (0, STARTED),
+    (5, SANDBOX),
+    (10, builders.asked(1)),
+    (12, builders.answered(1, ("Bash", "{}"))),
+    (12, builders.called(1, "Bash", {"command": "make"})),
+    (20, builders.printed(1, "done\n")),
+    (20, ControlAsked(control="pause", person="mara", ask=1)),
+    (20, Paused(person="mara", ask=1)),
+    (120, Resumed(person="mara", ask=2)),
+    (121, builders.asked(2)),
+    (141, ModelCallInterrupted(step=2, request=1, reason="the worker died")),
+    (151, AttemptContinued(continuation=1, reason="the worker died")),
+    (155, SANDBOX.model_copy(update={"rebuilt": True})),
+    (156, builders.asked(2, request=2).model_copy(update={"again": True})),
+    (159, builders.answered(2, content="Done.", request=2)),
+]
+
+
+@pytest.mark.parametrize("length", range(3, len(PAUSED_AND_CONTINUED) + 1))
+def test_the_clock_of_the_agent_is_the_one_that_its_limit_is_held_to(length: int) -> None:
+    run = builders.run()
+    run.attempts.create(n=1)
+    facts = told(run, *PAUSED_AND_CONTINUED[:length])
+    standing = where_it_stands(log.read_records(run_id=run.pk))
+
+    assert agent_seconds(facts, until=None) == pytest.approx(standing.agent_seconds, abs=1.001)
+    assert rebuild_facts(run_id=run.pk).agent_clock == facts.agent_clock
+
+
+def test_pauses_and_the_time_of_a_dead_worker_are_not_the_agents() -> None:
+    run = builders.run()
+    run.attempts.create(n=1)
+    facts = told(run, *PAUSED_AND_CONTINUED)
+
+    assert agent_seconds(facts, until=None) == pytest.approx(14)
+    assert agent_seconds(facts, until=at(161)) == pytest.approx(16)
+    assert clock_start(facts) == at(145)
+    assert facts.continuations == 1
+
+
+def test_the_clock_stands_while_a_run_is_paused() -> None:
+    run = builders.run()
+    run.attempts.create(n=1)
+    facts = told(run, *PAUSED_AND_CONTINUED[:8])
+
+    assert agent_seconds(facts, until=at(99)) == pytest.approx(10)
+    assert clock_start(facts) is None
+    assert facts.pending["kind"] == "paused"
+    assert facts.pending["summary"] == "mara"
+
+
+def test_a_changed_limit_and_a_message_mark_the_run_for_good() -> None:
+    run = builders.run()
+    unchanged = told(run, (0, LimitChanged(limit="max_steps", before=9, after=9, person="mara")))
+    assert not unchanged.limits_changed
+    marked = told(
+        run,
+        (1, LimitChanged(limit="max_steps", before=9, after=12, person="mara")),
+        (2, MessageSent(person="mara", message={"role": "user", "content": "go on"})),
+        (3, STARTED),
+    )
+    assert (marked.limits_changed, marked.got_message) == (True, True)
