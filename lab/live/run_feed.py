@@ -21,11 +21,15 @@ _EVENTS_AT_ONCE = 200
 
 
 class RunState(NamedTuple):
-    """What the watcher's one query says of a run. `draft` is the version of the streaming text."""
+    """What the watcher's one query says of a run.
+
+    `asked` is the newest thing a person asked for, 0 without one; `draft` the version of the streaming text.
+    """
 
     last_seq: int
     status: str
     cancel_asked: bool
+    asked: int
     draft: int
 
 
@@ -75,11 +79,11 @@ class PanelFeed:
         Status and last number go with the parts they were read with: the run may have gone on since `state`
         was, and a page told "running" beside the last parts would wait for ever.
         """
-        self.waits = self.waits or state[:3] != self._seen
+        self.waits = self.waits or state[:4] != self._seen
         now = time.monotonic()
         if not self.waits or now - self._at < PARTS_SECONDS:
             return
-        self._seen, self._at, self.waits = state[:3], now, False
+        self._seen, self._at, self.waits = state[:4], now, False
         fresh, sent = current_panel(self.run_id), self._sent
         if fresh is None:
             return

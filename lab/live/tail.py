@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from django.db import DatabaseError, connection
-from django.db.models import F, Value
+from django.db.models import F, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from lab.live.bell import Bells, News
 from lab.live.hub import Hub, Topic
 from lab.live.list_feed import ListFeed
 from lab.live.run_feed import PanelFeed, RunState, StepFeed
-from lab.models import Run
+from lab.models import Control, Run
 
 STEP_SECONDS = 0.02
 PANEL_SECONDS = 0.1
@@ -174,12 +174,15 @@ def run_states(run_ids: list[int]) -> dict[int, RunState]:
     """The state of all these runs, in one query."""
     if not run_ids:
         return {}
+    newest = Control.objects.filter(run=OuterRef("pk")).order_by("-pk").values("pk")[:1]
     rows = (
         Run.objects.filter(pk__in=run_ids)
-        .annotate(draft_version=Coalesce(F("draft__version"), Value(0)))
-        .values_list("pk", "last_seq", "status", "cancel_asked", "draft_version")
+        .annotate(
+            asked=Coalesce(Subquery(newest), Value(0)), draft_version=Coalesce(F("draft__version"), Value(0))
+        )
+        .values_list("pk", "last_seq", "status", "cancel_asked", "asked", "draft_version")
     )
-    return {pk: RunState(last_seq, status, asked, draft) for pk, last_seq, status, asked, draft in rows}
+    return {pk: RunState(*state) for pk, *state in rows}
 
 
 def _start() -> None:
