@@ -9,6 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 FRESH_SECONDS = 15.0
+TICK_SECONDS = 60.0
 
 
 def beat(*, name: str) -> None:
@@ -32,6 +33,12 @@ def ages(*, prefix: str) -> list[float]:
         except FileNotFoundError:
             continue
     return sorted(found)
+
+
+def tick_is_heard() -> bool:
+    """Whether somebody looks after leases and sandboxes. A tick may wait a while for a locked database."""
+    seconds = ages(prefix="tick")
+    return bool(seconds) and seconds[0] < TICK_SECONDS
 
 
 def remove_old(*, older_than: float = 3600.0) -> None:

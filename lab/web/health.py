@@ -6,7 +6,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from lab.services import lab
+from lab.services import heartbeats, lab
 from lab.web.http import for_everyone
 
 
@@ -20,13 +20,15 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @for_everyone
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when the database answers and a worker has reported lately, else 503 with what is missing."""
+    """200 when the database answers and workers and tick reported lately, else 503 with what is missing."""
     missing = []
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
         if not lab.workers_alive():
             missing.append("no worker has reported lately")
+        if not heartbeats.tick_is_heard():
+            missing.append("no tick has reported lately: nobody takes runs back from dead workers")
     except DatabaseError as error:
         missing.append(f"database: {error}")
     return JsonResponse({"ready": not missing, "missing": missing}, status=503 if missing else 200)

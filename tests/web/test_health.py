@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from lab.services import heartbeats
 
@@ -14,12 +17,21 @@ def test_healthz_answers_anybody() -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
+@pytest.fixture
+def _own_folder(settings: Settings, tmp_path: Path) -> None:
+    settings.LAB_DATA_DIR = tmp_path
+
+
+@pytest.mark.usefixtures("_own_folder")
 @pytest.mark.django_db
 def test_readyz_names_what_is_missing() -> None:
     answer = Client().get("/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"ready": False, "missing": ["no worker has reported lately"]}
+    tick = "no tick has reported lately: nobody takes runs back from dead workers"
+    assert answer.json() == {"ready": False, "missing": ["no worker has reported lately", tick]}
     heartbeats.beat(name="runs@here")
+    assert Client().get("/readyz").json() == {"ready": False, "missing": [tick]}
+    heartbeats.beat(name="tick")
     assert Client().get("/readyz").json() == {"ready": True, "missing": []}
 
 
