@@ -18,6 +18,14 @@ class LabConfig(AppConfig):
         from lab import checks  # noqa: F401 - registers the checks
 
         connection_created.connect(_close_database_to_others, dispatch_uid="lab.private_database")
+        connection_created.connect(_read_json_as_text, dispatch_uid="lab.exact_json")
+
+
+def _read_json_as_text(connection: Any, **_: Any) -> None:
+    from lab.models.fields import read_json_as_text
+
+    if connection.vendor == "postgresql":
+        read_json_as_text(connection)
 
 
 def _close_database_to_others(connection: Any, **_: Any) -> None:

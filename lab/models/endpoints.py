@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from lab.models.fields import ExactJSONField
+
 
 class Endpoint(models.Model):
     """A base URL that speaks the OpenAI chat-completions API.
@@ -50,8 +52,8 @@ class Model(models.Model):
     model_id = models.CharField(max_length=200)
     context_window = models.PositiveIntegerField(null=True, blank=True)
     max_tokens_per_turn = models.PositiveIntegerField(null=True, blank=True)
-    sampling = models.JSONField(default=dict, blank=True)
-    extra_body = models.JSONField(default=dict, blank=True)
+    sampling = ExactJSONField(default=dict, blank=True)
+    extra_body = ExactJSONField(default=dict, blank=True)
     price_basis = models.CharField(max_length=16, default="table")
     price_provider = models.CharField(max_length=64, blank=True, default="")
     price_model = models.CharField(max_length=200, blank=True, default="")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from lab.models.fields import ExactJSONField
+
 
 class Harness(models.Model):
     name = models.CharField(max_length=100, unique=True)
@@ -40,7 +42,7 @@ class HarnessVersion(models.Model):
     harness = models.ForeignKey(Harness, on_delete=models.PROTECT, related_name="versions")
     version = models.PositiveIntegerField()
     digest = models.CharField(max_length=64, unique=True, null=True, blank=True)
-    config = models.JSONField()
+    config = ExactJSONField()
     source = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

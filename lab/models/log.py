@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from lab.models.fields import ExactJSONField
+
 
 class Event(models.Model):
     """One record of a run's append-only log. Long texts of the payload are blobs: `{"$blob": sha256, …}`."""
@@ -17,7 +19,7 @@ class Event(models.Model):
     kind = models.CharField(max_length=32)
     step = models.PositiveIntegerField(null=True, blank=True)
     at = models.DateTimeField()
-    payload = models.JSONField()
+    payload = ExactJSONField()
 
     class Meta:
         db_table = "lab_event"
