@@ -7,26 +7,55 @@ belongs to the trajectory and stays in it unchanged; pages mask it (`key_shapes`
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from lab.engine.events import EVENT_ADAPTER, Event, Record
 from lab.engine.llm.base import without_surrogates
 from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import Sink
+from lab.engine.workspace_archive import rewritten
 
 # A shorter value would also hit ordinary words and numbers; `too_short` lists those that are left alone.
 MINIMUM_LENGTH = 12
+# In the middle of a text, fewer characters of a secret are no part worth hiding, and end many a line.
+_TELLING = 4
+
+
+def written_forms(value: str) -> set[str]:
+    """The value as plain text, JSON (also within JSON), URLs, HTML, Python and shells write it.
+
+    Of a value of several lines each long one counts by itself. Another coding (base64, compression) is not
+    among them.
+    """
+    in_json = {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
+    forms = {
+        value,
+        *in_json,
+        *(json.dumps(form)[1:-1] for form in in_json),
+        *quoted,
+        *(re.sub("%[0-9A-F]{2}", lambda found: found.group().lower(), form) for form in quoted),
+        html.escape(value),
+        html.escape(value, quote=False),
+        repr(value)[1:-1],
+        value.replace("'", "'\\''"),
+    }
+    lines = value.splitlines()
+    if len(lines) > 1:
+        forms |= {line for line in lines if len(line) >= MINIMUM_LENGTH}
+    return forms
 
 
 class Redactor:
     """Replaces known secrets by `[redacted: NAME]` in text, bytes and nested JSON.
 
     `secrets` maps a name (of the variable or setting) to its value. Values shorter than 12 characters are
-    left alone and listed in `too_short`. A value is also found as JSON and URLs write it.
+    left alone and listed in `too_short`. A value is found in each of its `written_forms`.
     """
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
@@ -34,29 +63,25 @@ class Redactor:
         self._names: dict[str, str] = {}
         for name, value in sorted(secrets.items()):
             if len(value) >= MINIMUM_LENGTH:
-                for form in (
-                    value,
-                    json.dumps(value)[1:-1],
-                    json.dumps(value, ensure_ascii=False)[1:-1],
-                    quote(value, safe=""),
-                ):
+                for form in written_forms(value):
                     self._names.setdefault(form, name)
         # The longest first, so that a secret which contains another one is replaced whole.
         forms = sorted(self._names, key=len, reverse=True)
         self._plain = all(form.isascii() and json.dumps(form)[1:-1] == form for form in forms)
+        self._forms = forms
+        self._encoded_forms = [form.encode("utf-8", "surrogatepass") for form in forms]
         self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
-        self._bytes_pattern = (
-            re.compile(b"|".join(re.escape(form.encode()) for form in forms)) if forms else None
-        )
+        self._bytes_pattern = re.compile(b"|".join(map(re.escape, self._encoded_forms))) if forms else None
 
     def text(self, text: str) -> str:
-        if self._pattern is None:
+        # Looking for each form by itself is many times faster than the pattern, and nearly always enough.
+        if self._pattern is None or not any(form in text for form in self._forms):
             return text
         return self._pattern.sub(self._replacement, text)
 
     def data(self, data: bytes) -> bytes:
         """The bytes with stars for each secret, as many as it has bytes: sizes in a tar stay true."""
-        if self._bytes_pattern is None:
+        if self._bytes_pattern is None or not any(form in data for form in self._encoded_forms):
             return data
         return self._bytes_pattern.sub(lambda found: b"*" * len(found.group()), data)
 
@@ -80,11 +105,32 @@ class Redactor:
 
         A secret with characters that JSON escapes would stand in nested JSON in yet another form.
         """
-        return self._pattern is None or (self._plain and self._pattern.search(written) is None)
+        return self._pattern is None or (self._plain and not any(form in written for form in self._forms))
 
     def streaming(self, text: str) -> str:
         """Text that still grows: redacted, and without an end that may be the beginning of a secret."""
         return text if self._pattern is None or not text else self._without_beginning(self.text(text))
+
+    def streaming_lines(self, text: str) -> str:
+        """As `streaming` for several texts that grow at once, one a line: each may end in the middle."""
+        if self._pattern is None or "\n" not in text:
+            return self.streaming(text)
+        *lines, last = self.text(text).split("\n")
+        return "\n".join(
+            [*(self._without_telling_end(line) for line in lines), self._without_beginning(last)]
+        )
+
+    def shortened(self, text: str, characters: int) -> str:
+        """The first characters of a text, redacted before it is cut.
+
+        A text that is longer may have been cut before, perhaps in the middle of a secret.
+        """
+        clean = self.text(text) if len(text) <= characters else self.streaming(text)
+        return clean[:characters]
+
+    def _without_telling_end(self, line: str) -> str:
+        overlap = max(_overlap(line, form) for form in self._forms)
+        return line[: len(line) - overlap] if overlap >= _TELLING else line
 
     def _without_beginning(self, clean: str) -> str:
         return clean[: len(clean) - max(_overlap(clean, form) for form in self._names)]
@@ -158,13 +204,17 @@ class RedactingSink:
         return "\\u0000" not in written and self._redactor.is_clean(written)
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
-        content, reasoning, calls = (
-            storable(self._redactor.streaming(text)) for text in (content, reasoning, calls)
+        self._sink.draft(
+            step=step,
+            content=storable(self._redactor.streaming(content)),
+            reasoning=storable(self._redactor.streaming(reasoning)),
+            # Servers may send several calls at once, a piece of each in turn.
+            calls=storable(self._redactor.streaming_lines(calls)),
+            characters=characters,
         )
-        self._sink.draft(step=step, content=content, reasoning=reasoning, calls=calls, characters=characters)
 
     def put_blob(self, data: bytes) -> str:
-        return self._sink.put_blob(self._redactor.data(data))
+        return self._sink.put_blob(rewritten(data, self._redactor.data))
 
     def flush(self) -> None:
         self._sink.flush()

@@ -7,10 +7,13 @@ throughout, because a file's name need not be text.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import re
 import tarfile
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 _DELETED = "deleted"
@@ -84,6 +87,48 @@ def fold(archives: Iterable[bytes]) -> FoldedArchives:
         for path, item in members.items():
             folded.items[path.removeprefix(_FILES.encode())] = item
     return folded
+
+
+# A loose object of git: compressed, so that nothing in it is seen from outside.
+_GIT_OBJECT = re.compile(rb"(?:^|/)\.git/objects/[0-9a-f]{2}/[0-9a-f]{38,62}$")
+_GIT_OBJECT_BYTES = 50_000_000
+
+
+def rewritten(archive: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The archive with `change` applied to names, links and contents; itself where nothing changes.
+
+    `change` keeps the number of bytes. It is applied by member: a changed header would have a wrong checksum,
+    and of a long name the header holds a piece. A loose git object whose inner bytes would change is emptied;
+    what other files compress (archives, git's packs) is not looked into.
+    """
+    changed = change(archive)
+    if changed == archive and b".git/objects/" not in archive:
+        return archive
+    items = read_tar(archive)
+    if not items:
+        return changed
+    clean = {change(path): _rewritten_item(path, item, change) for path, item in items.items()}
+    if changed == archive and all(clean[path] is item for path, item in items.items()):
+        return archive
+    return write_tar(clean)
+
+
+def _rewritten_item(path: bytes, item: Item, change: Callable[[bytes], bytes]) -> Item:
+    header, content = item
+    link, data = os.fsdecode(change(os.fsencode(header.linkname))), change(content)
+    if _GIT_OBJECT.search(path):
+        inner = _inflated(content)
+        data = content if change(inner) == inner else b""
+    if link == header.linkname and data == content:
+        return item
+    header.linkname = link
+    return Item(header, data)
+
+
+def _inflated(content: bytes) -> bytes:
+    with contextlib.suppress(zlib.error):
+        return zlib.decompressobj().decompress(content, _GIT_OBJECT_BYTES)
+    return b""
 
 
 def shown(path: bytes) -> str:

@@ -27,8 +27,10 @@ class TestKnownSecrets:
     @pytest.mark.parametrize(
         "written",
         ['quo"ted\\secret/ä+value', 'quo\\"ted\\\\secret/ä+value', 'quo\\"ted\\\\secret/\\u00e4+value',
-         "quo%22ted%5Csecret%2F%C3%A4%2Bvalue"],
-        ids=["plain", "json", "ascii json", "url"],
+         'quo\\\\\\"ted\\\\\\\\secret/ä+value', "quo%22ted%5Csecret%2F%C3%A4%2Bvalue",
+         "quo%22ted%5csecret%2f%c3%a4%2bvalue", "quo%22ted%5Csecret/%C3%A4%2Bvalue",
+         "quo&quot;ted\\secret/ä+value"],
+        ids=["plain", "json", "ascii json", "json in json", "url", "url in lower case", "path", "html"],
     )  # fmt: skip
     def test_a_secret_is_found_as_json_and_urls_write_it(self, written: str) -> None:
         assert REDACTOR.text(f"<{written}>") == "<[redacted: LAB_SECRET_KEY]>"
@@ -90,6 +92,21 @@ class TestStreams:
     def test_a_secret_across_head_and_tail_of_a_whole_output_is_replaced(self) -> None:
         output = Output(KEY[:9].encode(), KEY[9:].encode(), len(KEY), "")
         assert REDACTOR.output(output) == "[redacted: ENDPOINT_KEY]"
+
+    @given(st.integers(0, len(KEY)), st.integers(4, len(KEY)))
+    def test_of_several_texts_that_grow_at_once_none_shows_the_beginning_of_a_secret(
+        self, last: int, other: int
+    ) -> None:
+        shown = REDACTOR.streaming_lines(f"Bash x{KEY[:other]}\nRead y{KEY[:last]}")
+        assert KEY[:4] not in shown
+        assert shown.startswith("Bash x")
+        assert REDACTOR.streaming_lines("this\nis a plain\ntext") == "this\nis a plain\ntext"
+
+    @given(st.integers(0, 60))
+    def test_a_shortened_text_is_redacted_before_it_is_cut(self, characters: int) -> None:
+        text = f"say {KEY} and {KEY}"
+        clean = REDACTOR.text(text)
+        assert REDACTOR.shortened(text, characters) == clean[: min(characters, len(clean))]
 
     def test_text_without_the_beginning_of_a_secret_is_shown_whole(self) -> None:
         assert REDACTOR.streaming("as it is.") == "as it is."

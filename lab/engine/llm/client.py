@@ -16,7 +16,6 @@ from lab.engine.llm.base import Cost, JSONObject, ModelConfig, Reply, Usage
 from lab.engine.llm.bodies import BodyEncoder, complete_body
 from lab.engine.llm.endpoint import list_models, names_of
 from lab.engine.llm.failures import (
-    RAW_CHARACTERS,
     CallFailure,
     CallInterrupted,
     ContextOverflowError,
@@ -228,6 +227,9 @@ class _Call:
                 draft=client._draft,
                 seconds_left=self._deadline,
             )
+        except CallFailure as failed:
+            failed.redact(client._redact)
+            raise
         except CallInterrupted as interrupted:
             self._record_interruption(interrupted)
             raise AttemptStoppedError(interrupted.reason) from interrupted
@@ -288,20 +290,18 @@ class _Call:
         self._emit_failure(failed, retry_in=None)
 
     def _emit_failure(self, failed: CallFailure, *, retry_in: float | None) -> None:
-        redact = self._client._redact
         self._client._emit(
             ModelCallFailed(
                 step=self._step,
                 request=self._request,
                 error=failed.error,
-                message=redact.text(failed.message),
+                message=failed.message,
                 status=failed.status,
                 retry_in=retry_in,
                 usage=failed.usage,
                 cost=self._price(failed.usage, at=self._try_at),
-                partial=redact.streaming(failed.partial),
-                # As long as this it was cut, perhaps in the middle of a secret.
-                raw=(redact.streaming if len(failed.raw) == RAW_CHARACTERS else redact.text)(failed.raw),
+                partial=failed.partial,
+                raw=failed.raw,
                 seconds=time.monotonic() - self._try_started,
             )
         )
@@ -312,7 +312,7 @@ class _Call:
                 step=self._step,
                 request=self._request,
                 reason=interrupted.reason.value,
-                partial=self._client._redact.streaming(interrupted.partial),
+                partial=self._client._redact.streaming_lines(interrupted.partial),
                 seconds=time.monotonic() - self._try_started,
             )
         )
@@ -320,7 +320,7 @@ class _Call:
     def final_error(self, failed: CallFailure) -> Exception:
         client = self._client
         if failed.error == "context_overflow":
-            return ContextOverflowError(client._redact.text(failed.message))
+            return ContextOverflowError(failed.message)
         left = self._seconds_left()
         if failed.retryable and left is not None and left <= 0:
             return AttemptStoppedError(

@@ -7,8 +7,13 @@ from typing import Any
 
 from lab.engine.errors import ExitReason, LabError
 from lab.engine.llm.base import JSONObject, ModelConfig, Usage, without_surrogates
+from lab.engine.redact import Redactor
 
 RAW_CHARACTERS = 2_000
+MESSAGE_CHARACTERS = 2_000
+# What is read of an answer for its error. Longer than what is kept: secrets are replaced before the cut.
+ANSWER_CHARACTERS = 64 * 1024
+_RAW_NOT_KEPT = "[not kept: the answer held a secret of the lab, perhaps in pieces]"
 
 _OVERFLOW_TEXTS = (
     "context_length_exceeded",
@@ -28,7 +33,8 @@ class CallFailure(Exception):  # an outcome the client acts on, not an error tha
     """One try failed. `error` is a word of `events.ModelCallFailed`; `retry_after` in seconds, as asked for.
 
     `partial` is the text that had arrived, `raw` the beginning of what the server said, `usage` what the
-    server reported before it broke off (unknown as a rule).
+    server reported before it broke off (unknown as a rule). Whoever knows the secrets calls `redact` before
+    anything is kept or shown.
     """
 
     def __init__(
@@ -48,10 +54,21 @@ class CallFailure(Exception):  # an outcome the client acts on, not an error tha
         self.status = status
         self.retry_after = retry_after
         self.partial = partial
-        self.raw = without_surrogates(raw[:RAW_CHARACTERS])
+        self.raw = without_surrogates(raw[:ANSWER_CHARACTERS])
         self.retryable = retryable
         self.usage = usage if usage is not None else Usage()
         super().__init__(message)
+
+    def redact(self, redactor: Redactor) -> None:
+        """Take the known secrets out of every text, and shorten them to what is kept."""
+        partial = redactor.streaming_lines(self.partial)
+        # In the raw stream a secret that came in several chunks stands in pieces.
+        held = partial != self.partial and len(self.raw) > 0
+        self.partial = partial
+        self.raw = _RAW_NOT_KEPT if held else redactor.shortened(self.raw, RAW_CHARACTERS)
+        self.message = redactor.shortened(self.message, MESSAGE_CHARACTERS)
+        self.usage = Usage.model_validate(redactor.json(self.usage.model_dump()))
+        self.args = (self.message,)
 
 
 class CallInterrupted(Exception):  # nothing failed
@@ -95,7 +112,7 @@ def error_text(error: JSONObject) -> str:
         text = error.get(key)
         if isinstance(text, str) and text:
             return text
-    return json.dumps(error, ensure_ascii=False)[:500]
+    return json.dumps(error, ensure_ascii=False)
 
 
 def failure_from_status(status: int, body: str, *, retry_after: float | None = None) -> CallFailure:
@@ -150,7 +167,8 @@ def _classified(
 def _status_of(error: JSONObject) -> int:
     for key in ("code", "status", "status_code"):
         code = error.get(key)
-        if isinstance(code, str) and code.isdigit():
+        # Python takes "²" for a digit and for no number, and refuses thousands of digits.
+        if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
             code = int(code)
         if isinstance(code, int) and 400 <= code <= 599:
             return code
@@ -172,5 +190,5 @@ def _json_or_none(text: str) -> Any:
 def _first_line(body: str) -> str:
     for line in body.splitlines():
         if line.strip():
-            return line.strip()[:300]
+            return line.strip()
     return "an empty answer"

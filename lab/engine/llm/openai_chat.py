@@ -22,6 +22,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.bodies import as_sent
 from lab.engine.llm.failures import (
+    ANSWER_CHARACTERS,
     CallFailure,
     CallInterrupted,
     failure_from_status,
@@ -173,7 +174,7 @@ class ChatConnection:
 
 def _status_failure(failed: openai.APIStatusError) -> CallFailure:
     response = failed.response
-    text = response.content[: 64 * 1024].decode("utf-8", "replace")
+    text = response.content[:ANSWER_CHARACTERS].decode("utf-8", "replace")
     failure = failure_from_status(
         response.status_code, text, retry_after=retry_after_seconds(response.headers)
     )

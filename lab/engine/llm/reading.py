@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 from lab.engine.llm.base import Reply
-from lab.engine.llm.failures import RAW_CHARACTERS, CallFailure, error_object, failure_from_error
+from lab.engine.llm.failures import CallFailure, error_object, failure_from_error
 from lab.engine.llm.reply import ReplyBuilder
 from lab.engine.llm.sse import DONE, DataLines
 from lab.engine.llm.usage import read_usage
@@ -16,6 +16,9 @@ NO_API = "the server answered with {}: this is not an OpenAI-compatible base URL
 
 # NaN and infinities are no JSON; nothing that reads the log later would take them.
 _DECODER = json.JSONDecoder(parse_constant=lambda name: None)
+
+# Kept of the answer's beginning for people to look at: more than is stored, so that nothing is cut twice.
+_HEAD_BYTES = 16 * 1024
 
 # Below this many characters every network read shows a draft; above it at most one in this many seconds, so
 # that joining text that is still growing stays linear.
@@ -60,8 +63,8 @@ class Reading:
     def take(self, data: bytes) -> bool:
         """Take bytes as they arrive; True once the answer has said that it is complete."""
         self._bytes += len(data)
-        if len(self._head) < RAW_CHARACTERS:
-            self._head += data[:RAW_CHARACTERS]
+        if len(self._head) < _HEAD_BYTES:
+            self._head += data[:_HEAD_BYTES]
         if self._bytes > self._max_bytes:
             raise CallFailure(
                 "bad_stream",

@@ -307,7 +307,45 @@ def test_a_secret_that_the_end_of_a_kept_error_text_cuts_leaves_no_part_of_itsel
     ):
         one.ask()
     (failed,) = one.failures()
-    assert failed.raw == before
+    assert failed.raw == before + "[redacted: MY_KEY]"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 15, 25, 26, 40])
+def test_a_secret_at_the_end_of_what_is_read_of_an_endless_error_leaves_no_part_of_itself(cut: int) -> None:
+    # Replaced, the answer is much shorter than what is read of it: its end is among what is kept.
+    key = "k" + "0123456789" * 400
+    text = "x" * cut + f" {key}" * 30
+    refused = Answer(status=400, pieces=[text.encode()], content_type="text/plain")
+    with asking(refused, redact=Redactor({"A": key})) as (one, _), pytest.raises(EndpointError) as caught:
+        one.ask()
+    (failed,) = one.failures()
+    for kept in (failed.raw, failed.message, str(caught.value)):
+        assert "012345" not in kept
+
+
+def test_a_broken_stream_whose_chunks_hold_a_secret_in_pieces_keeps_no_raw_bytes_of_it() -> None:
+    key = "the-key-of-the-endpoint"
+    halves = [delta(content="it is " + key[:14]), delta(content=key[14:] + " and")]
+    with asking(stream(*halves, done=False), redact=Redactor({"K": key}), retry_seconds=0.0) as (one, _):
+        with pytest.raises(EndpointError):
+            one.ask()
+        (failed,) = one.failures()
+    assert failed.partial == "it is [redacted: K] and"
+    assert key[:14] not in failed.raw
+    assert "not kept" in failed.raw
+
+
+def test_a_stream_that_breaks_in_the_middle_of_a_secret_keeps_no_part_of_it() -> None:
+    key = "the-key-of-the-endpoint"
+    call = delta(
+        tool_calls=[{"index": 0, "id": "a", "function": {"name": "B", "arguments": '{"c": "' + key[:9]}}]
+    )
+    other = delta(tool_calls=[{"index": 1, "id": "b", "function": {"name": "C", "arguments": key[:12]}}])
+    with asking(stream(call, other, done=False), redact=Redactor({"K": key}), retry_seconds=0.0) as (one, _):
+        with pytest.raises(EndpointError):
+            one.ask()
+        (failed,) = one.failures()
+    assert key[:5] not in failed.model_dump_json()
 
 
 def test_secrets_in_a_reply_are_replaced_before_anybody_gets_it() -> None:
