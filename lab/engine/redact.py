@@ -32,12 +32,12 @@ def written_forms(value: str) -> set[str]:
     Of a value of several lines each long one counts by itself. Another coding (base64, compression) is not
     among them.
     """
-    in_json = {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    in_json = _in_json(value)
     quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
     forms = {
         value,
         *in_json,
-        *(json.dumps(form)[1:-1] for form in in_json),
+        *(nested for form in in_json for nested in _in_json(form)),
         *quoted,
         *(re.sub("%[0-9A-F]{2}", lambda found: found.group().lower(), form) for form in quoted),
         html.escape(value),
@@ -49,6 +49,10 @@ def written_forms(value: str) -> set[str]:
     if len(lines) > 1:
         forms |= {line for line in lines if len(line) >= MINIMUM_LENGTH}
     return forms
+
+
+def _in_json(value: str) -> set[str]:
+    return {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
 
 
 class Redactor:

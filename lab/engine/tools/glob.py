@@ -114,6 +114,10 @@ def _files(context: ToolContext, base: str, segments: list[str]) -> tuple[list[s
         raise TimeoutError(f"listing the files took longer than {TOOL_TIMEOUT_SECONDS:.0f} seconds")
     if result.exit_code == 127:
         raise FileNotFoundError("find is not installed in this sandbox")
+    # 1: something below could not be read. Beyond it find did not run, or not to its end.
+    if result.exit_code is not None and result.exit_code > 1:
+        said = result.stderr.text().strip()[:300]
+        raise OSError(f"the files could not be listed (exit code {result.exit_code}): {said}")
     names = result.stdout.head.decode("utf-8", "replace").split("\0")
     prefix = base.rstrip("/") + "/"
     return [name.removeprefix(prefix) if name != base else "" for name in names[:-1]], result.interrupted

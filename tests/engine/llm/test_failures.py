@@ -188,6 +188,10 @@ class TestServerErrors:
             ({"message": "busy", "type": "rate_limit_exceeded"}, "rate_limit"),
             ({"message": "no tools here", "type": "invalid_request_error"}, "http_4xx"),
             ({"message": "strange"}, "server"),
+            ({"message": "odd", "code": "²"}, "server"),
+            ({"message": "odd", "code": "4" * 5000}, "server"),
+            ({"message": "odd", "code": "٤٠٤"}, "server"),
+            ({"message": "gone", "code": "404"}, "http_4xx"),
         ],
     )
     def test_an_error_in_the_middle_of_a_stream_is_typed_and_the_text_before_it_kept(

@@ -206,6 +206,13 @@ def test_glob_says_so_when_nothing_matches(context: ToolContext, run: Run) -> No
     assert run("glob", {"pattern": "*.rs", "path": "nowhere"}).observation == "No files matched the pattern."
 
 
+def test_glob_says_so_when_the_files_could_not_be_listed(context: ToolContext, run: Run) -> None:
+    # Longer than any argument of a program may be: find is not even started.
+    result = run("glob", {"pattern": f"{'x' * 300_000}/*"})
+    assert result.failed
+    assert result.observation.startswith("OSError: the files could not be listed (exit code 126)")
+
+
 def test_glob_follows_links_without_end(context: ToolContext, run: Run) -> None:
     put(context, "real/a.py", "")
     context.sandbox.exec(
