@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from lab.api.errors import UnusableError
@@ -133,14 +133,14 @@ def run_events(request: HttpRequest, run_id: int, part: Query[LogPart]) -> Event
 
 
 @router.post("/{run_id}/controls", auth=TokenOf(Role.OPERATOR), response={HTTPStatus.ACCEPTED: ControlOut})
-def ask(request: HttpRequest, run_id: int, body: ControlIn) -> tuple[int, ControlOut]:
+def ask(request: HttpRequest, run_id: int, body: ControlIn) -> Status[ControlOut]:
     """Ask something of a run; what does not fit its state or its limits changes nothing."""
     run = _run(run_id)
     try:
         asked = controls.ask(run=run, by=person_of(request), control=body.control, value=body.value)
     except FieldErrors as error:
         raise UnusableError(error, _values(body)) from error
-    return HTTPStatus.ACCEPTED, ControlOut(run=asked.run.pk, new=asked.new, said=asked.said)
+    return Status(HTTPStatus.ACCEPTED, ControlOut(run=asked.run.pk, new=asked.new, said=asked.said))
 
 
 def _run(run_id: int) -> Run:

@@ -1,0 +1,147 @@
+"""Every action of a service that a person takes × everybody. One without a decision or a sample fails."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import transaction
+
+from lab import services
+from lab.models import Role, Run
+from lab.services import tokens
+from lab.services.access import cap_role, holds, require
+from lab.services.errors import AccessDeniedError, FieldErrors
+from tests import builders
+from tests.access.people import visitors
+
+pytestmark = pytest.mark.django_db
+
+Anybody = User | AnonymousUser
+BASE = "http://lab.example"
+
+
+def actions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """What a person does: every public function of the services that is told by whom."""
+    for found in pkgutil.walk_packages(services.__path__, f"{services.__name__}."):
+        module = importlib.import_module(found.name)
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            own = function.__module__ == module.__name__ and not name.startswith("_")
+            if own and "by" in inspect.signature(function).parameters:
+                yield f"{found.name.removeprefix('lab.services.')}.{name}", function
+
+
+ACTIONS = dict(actions())
+
+
+def somebody() -> User:
+    return builders.person(Role.VIEWER)
+
+
+def own_token(by: Anybody) -> Any:
+    """A token of whoever asks, where they may have one."""
+    owner = by if holds(by, Role.VIEWER) and isinstance(by, User) else somebody()
+    return tokens.make(by=owner, name="mine", role="viewer").token
+
+
+def launch_of(run: Run) -> dict[str, Any]:
+    return {"tasks": [run.task], "harness_versions": [run.arm.harness_version], "models": [run.arm.model]}
+
+
+# How each action is taken; whatever else may be wrong with it, who may take it is asked first.
+SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
+    "controls.ask": lambda run: {"run": run, "control": "pause"},
+    "controls.ask_limits": lambda run: {"run": run, "typed": {"max_steps": "20"}},
+    "endpoints.connect": lambda run: {"base_url": "nowhere", "model_id": "", "key_variable": ""},
+    "isolation.consent_without_isolation": lambda run: {},
+    "people.add": lambda run: {"name": "somebody-new", "role": "viewer", "base_url": BASE},
+    "people.deactivate": lambda run: {"person": somebody()},
+    "people.invite_again": lambda run: {"person": somebody(), "base_url": BASE},
+    "people.reactivate": lambda run: {"person": somebody()},
+    "people.set_role": lambda run: {"person": somebody(), "role": "operator"},
+    "people.set_single_keys": lambda run: {"on": False},
+    "people.set_theme": lambda run: {"theme": "dark"},
+    "records.after": lambda run: {"run": run, "seq": 0, "limit": 5},
+    "runs.cancel": lambda run: {"run": run},
+    "runs.launch": launch_of,
+    "runs.launch_again": lambda run: {"run": run},
+    "sign_in.set_password": lambda run: {"address": "192.0.2.1", "current": "", "new": "x", "again": "x"},
+    "tokens.make": lambda run: {"name": "nightly", "role": "viewer"},
+    "tokens.revoke": lambda run: {},
+    "tokens.visible": lambda run: {},
+}
+
+
+def test_every_action_says_who_may_take_it_and_is_taken_here() -> None:
+    undecided = [
+        name for name, action in ACTIONS.items() if not isinstance(getattr(action, "access", None), Role)
+    ]
+    assert undecided == [], "put lab.services.access.for_role on them"
+    assert set(ACTIONS) == set(SAMPLES), "say in SAMPLES how a new action is taken"
+
+
+@pytest.mark.parametrize("name", sorted(ACTIONS))
+def test_everybody_may_take_the_action_or_not_as_decided(name: str) -> None:
+    action = ACTIONS[name]
+    needed: Role = action.access  # type: ignore[attr-defined]
+    run = builders.run(scripted=True)
+    for visitor in visitors():
+        with transaction.atomic():
+            sample = SAMPLES[name](run)
+            if name == "tokens.revoke":
+                sample = {"token": own_token(visitor.asked)}
+            refused = False
+            try:
+                action(by=visitor.asked, **sample)
+            except AccessDeniedError:
+                refused = True
+            except FieldErrors:
+                # A sample's values may be wrong; they were looked at after the role.
+                pass
+            assert refused == (not visitor.holds(needed)), (name, visitor.kind)
+            transaction.set_rollback(True)
+
+
+def test_the_role_is_asked_before_anything_is_looked_at() -> None:
+    """A refusal tells nothing of the values, and costs nothing."""
+    nothing = object()
+    for name, action in ACTIONS.items():
+        wanted = [p for p in inspect.signature(action).parameters.values() if p.name != "by"]
+        values = {parameter.name: nothing for parameter in wanted if parameter.default is parameter.empty}
+        with pytest.raises(AccessDeniedError, match="Sign in first"):
+            action(by=AnonymousUser(), **values)
+        assert name in SAMPLES
+
+
+def test_only_what_is_a_persons_own_takes_no_operator() -> None:
+    own = {name for name, action in ACTIONS.items() if not action.access.includes(Role.OPERATOR)}  # type: ignore[attr-defined]
+    assert own == {
+        "people.set_single_keys",
+        "people.set_theme",
+        "records.after",
+        "sign_in.set_password",
+        "tokens.make",
+        "tokens.revoke",
+        "tokens.visible",
+    }
+
+
+def test_nobody_revokes_somebody_elses_token_but_an_admin() -> None:
+    token = own_token(builders.person(Role.OPERATOR))
+    with pytest.raises(AccessDeniedError, match="role admin; yours is operator"):
+        tokens.revoke(by=builders.person(Role.OPERATOR), token=token)
+    tokens.revoke(by=builders.person(Role.ADMIN), token=token)
+
+
+def test_who_acts_by_a_token_may_do_no_more_than_the_token() -> None:
+    admin = cap_role(builders.person(Role.ADMIN), Role.VIEWER)
+    assert require(admin, Role.VIEWER) is Role.VIEWER
+    with pytest.raises(AccessDeniedError, match="role operator; yours is viewer"):
+        require(admin, Role.OPERATOR)
+    viewer = cap_role(builders.person(Role.VIEWER), Role.ADMIN)
+    assert not holds(viewer, Role.ANNOTATOR)

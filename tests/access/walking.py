@@ -1,0 +1,108 @@
+"""Walks the lab's addresses, and finds an object that exists for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from lab.models import Event, HiddenTaskPart, Run, TestResult
+from lab.services import access, tokens
+from tests import builders
+from tests.access.people import Visitor
+
+GOLD = "the-gold-patch-itself"
+PLAN = "the-plan-of-a-scripted-model"
+
+
+class Page(NamedTuple):
+    """One address as the lab knows it."""
+
+    name: str
+    route: str
+    view: Any
+    parameters: tuple[str, ...]
+
+    @property
+    def decision(self) -> access.Decision | None:
+        found: access.Decision | None = getattr(self.view, "access", None)
+        return found
+
+
+def walk(resolver: URLResolver, before: str = "", space: str = "") -> Iterator[Page]:
+    for entry in resolver.url_patterns:
+        route = before + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            inner = f"{space}{entry.namespace}:" if entry.namespace else space
+            yield from walk(entry, route, inner)
+        elif isinstance(entry, URLPattern):
+            yield Page(f"{space}{entry.name}", route, entry.callback, tuple(entry.pattern.converters))
+
+
+PAGES = list(walk(get_resolver()))
+
+
+def whole_run() -> Run:
+    """A run of every sort of step, graded, of a task with a gold patch."""
+    run = builders.run()
+    builders.believable(run)
+    HiddenTaskPart.objects.create(
+        task=run.task, verification={"fail_to_pass": []}, gold_patch=GOLD, plans={"solver": PLAN}
+    )
+    return Run.objects.get(pk=run.pk)
+
+
+class Addresses:
+    """An address that exists for each page. A page with a new parameter names its object here."""
+
+    def __init__(self, run: Run, owner: Visitor) -> None:
+        assert owner.user is not None
+        self._run, self._owner = run, owner.user
+        self._token = tokens.make(by=owner.user, name="of the matrix", role=owner.kind).token
+        self._by_page = {
+            "experiment": run.experiment_id,
+            "task": run.task_id,
+            "harness": run.arm.harness_version_id,
+        }
+
+    def of(self, page: Page) -> str:
+        address = page.route
+        for name in page.parameters:
+            for converter in ("<int:", "<str:", "<"):
+                address = address.replace(f"{converter}{name}>", str(self._value(page, name)))
+        assert "<" not in address, f"{page.name}: say what its parameters {page.parameters} are in Addresses"
+        return f"/{address}"
+
+    def _value(self, page: Page, name: str) -> Any:
+        known = {
+            "pk": self._by_page.get(page.name),
+            "run_id": self._run.pk,
+            "seq": Event.objects.filter(run=self._run, kind="tool_call_finished").first().seq,
+            "test_id": TestResult.objects.exclude(log="").get().pk,
+            "person_id": self._owner.pk,
+            "token_id": self._token.pk,
+            "token": "made-up",
+        }
+        return known[name] if known.get(name) is not None else f"<{name}>"
+
+
+def client_of(visitor: Visitor) -> Client:
+    client = Client(raise_request_exception=True)
+    if visitor.user is not None:
+        client.force_login(visitor.user)
+    return client
+
+
+def outcome(answer: HttpResponse, method: str = "GET") -> str:
+    """ "sign in", "refused" or "let in"."""
+    if answer.status_code == 401 or answer.headers.get("Location", "").startswith("/sign-in/?next="):
+        return "sign in"
+    if answer.status_code == 403 and method == "HEAD":
+        return "refused"
+    if answer.status_code == 403:
+        text = answer.content.decode()
+        return "refused" if "needs the role" in text or "do not belong to this lab" in text else "let in"
+    return "let in"
