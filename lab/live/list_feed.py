@@ -12,11 +12,14 @@ from django.template.loader import render_to_string
 from lab.live import messages
 from lab.live.hub import Message, Topic
 from lab.models import Run
-from lab.services import overview
+from lab.services import lab, overview, tasks
 
 ROWS_SECONDS = 0.25
+# What to do next and how the lab is takes more queries, and is news for nobody four times a second.
+BESIDE_SECONDS = 5.0
 _ROWS_AT_ONCE = 50
 
+_BESIDE_PARTS = ("home/_todo.html", "home/_lab.html")
 _HOME_PARTS = ("home/_slots.html", "home/_finished.html", "home/_latest.html", "components/_running.html")
 
 RowState = tuple[int, int, str, bool]
@@ -32,6 +35,8 @@ class ListFeed:
         self._topic = topic
         self._seen: dict[int, RowState] = {}
         self._at = 0.0
+        self._beside: list[str] = []
+        self._beside_at = 0.0
         self.waits = True
 
     def changed(self) -> list[Message]:
@@ -50,10 +55,19 @@ class ListFeed:
             self._seen = {
                 pk: state for pk, state in self._seen.items() if pk in states and state[2] != "ended"
             }
+        beside = self._changed_beside(now)
         if not shown:
-            return []
+            return [messages.rows([], parts=beside)] if beside else []
         rows = Run.objects.filter(pk__in=shown).for_rows().order_by("position", "id")
-        return [_message(self._topic, rows)]
+        return [_message(self._topic, rows, beside=beside)]
+
+    def _changed_beside(self, now: float) -> list[str]:
+        """What the first page says beside its lists, as far as it differs from what was sent before."""
+        if self._topic.kind != "home" or now - self._beside_at < BESIDE_SECONDS:
+            return []
+        self._beside_at = now
+        before, self._beside = self._beside, _beside()
+        return [part for part in self._beside if part not in before]
 
     def _states(self) -> dict[int, RowState]:
         rows = self._runs().values_list("pk", "last_seq", "status", "cancel_asked")
@@ -75,14 +89,18 @@ def rows_now(topic: Topic, *, shown: Sequence[int]) -> Message:
         return _message(topic, known.filter(experiment_id=topic.key).order_by("position", "id"))
     rows = {run.pk: run for run in [*known, *overview.running(), *overview.finished()]}
     never = dt.datetime.min.replace(tzinfo=dt.UTC)
-    return _message(
-        topic, sorted(rows.values(), key=lambda run: (run.ended_at or never, run.position, run.pk))
-    )
+    newest_last = sorted(rows.values(), key=lambda run: (run.ended_at or never, run.position, run.pk))
+    return _message(topic, newest_last, beside=_beside())
 
 
-def _message(topic: Topic, runs: Iterable[Run]) -> Message:
+def _message(topic: Topic, runs: Iterable[Run], *, beside: Sequence[str] = ()) -> Message:
     html = [render_to_string("runs/_row.html", {"run": run}) for run in runs]
-    return messages.rows(html, parts=_parts(topic))
+    return messages.rows(html, parts=[*_parts(topic), *beside])
+
+
+def _beside() -> list[str]:
+    context = {"todo": overview.suggestions(task_set=tasks.current_task_set()), "lab": lab.state()}
+    return [render_to_string(name, context) for name in _BESIDE_PARTS]
 
 
 def _parts(topic: Topic) -> list[str]:

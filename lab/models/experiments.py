@@ -87,6 +87,10 @@ class RunQuerySet(models.QuerySet["Run"]):
             "arm__model__endpoint__headers",
         )
 
+    def comparable(self) -> RunQuerySet:
+        """Runs that went on as their arm says: people changed no limit and sent no message."""
+        return self.exclude(facts__limits_changed=True).exclude(facts__got_message=True)
+
     def locked(self) -> RunQuerySet:
         """Read under a lock that the transaction keeps: who is second sees what the first has written.
 

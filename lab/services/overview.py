@@ -31,13 +31,35 @@ class Suggestion(NamedTuple):
     url: str
 
 
+class Rate(NamedTuple):
+    """How many of the graded runs are resolved, and what is left out of both and counted beside them.
+
+    `limits_changed` and `got_message` count graded runs in which people stepped in; one that had both is
+    counted as the first.
+    """
+
+    resolved: int
+    graded: int
+    limits_changed: int = 0
+    got_message: int = 0
+
+    @property
+    def beside(self) -> str:
+        """ "+ 1 with changed limits, + 2 that got a message"; "" where nothing is left out."""
+        parts = []
+        if self.limits_changed:
+            parts.append(f"+ {self.limits_changed} with changed limits")
+        if self.got_message:
+            parts.append(f"+ {self.got_message} that got a message")
+        return ", ".join(parts)
+
+
 class ArmStanding(NamedTuple):
-    """How many of an arm's graded runs are resolved."""
+    """How the graded runs of an arm came out."""
 
     letter: str
     name: str
-    resolved: int
-    graded: int
+    rate: Rate
 
 
 class Standing(NamedTuple):
@@ -59,12 +81,11 @@ class Slots(NamedTuple):
 
 
 class ExperimentCounts(NamedTuple):
-    """How far an experiment is; `resolved` is of `graded`."""
+    """How far an experiment is, and how its runs came out."""
 
     total: int
     ended: int
-    resolved: int
-    graded: int
+    rate: Rate
 
 
 def running() -> QuerySet[Run]:
@@ -92,16 +113,34 @@ def slots() -> Slots:
     )
 
 
+def rates(runs: str = "") -> dict[str, Count]:
+    """What `Rate` is made of, as aggregates. `runs` leads to the runs, as from an experiment or an arm."""
+    to = f"{runs}__" if runs else ""
+    graded = Q(**{f"{to}facts__verdict__in": GRADED})
+    limits = Q(**{f"{to}facts__limits_changed": True})
+    told = Q(**{f"{to}facts__got_message": True})
+    resolved = Q(**{f"{to}facts__verdict": Outcome.RESOLVED})
+    pk = f"{to}pk"
+    return {
+        "rate_resolved": Count(pk, filter=resolved & ~limits & ~told),
+        "rate_graded": Count(pk, filter=graded & ~limits & ~told),
+        "rate_limits_changed": Count(pk, filter=graded & limits),
+        "rate_got_message": Count(pk, filter=graded & told & ~limits),
+    }
+
+
+def rate_of(row: object) -> Rate:
+    """The rate of a row, or of a mapping, that was annotated with `rates`."""
+    values = row if isinstance(row, dict) else vars(row)
+    return Rate(*(values[f"rate_{name}"] for name in Rate._fields))
+
+
 def experiment_counts(experiment_id: int) -> ExperimentCounts:
-    """How many of an experiment's runs have ended, are graded, are resolved."""
-    return ExperimentCounts(
-        **Run.objects.filter(experiment_id=experiment_id).aggregate(
-            total=Count("pk"),
-            ended=Count("pk", filter=Q(status=Run.Status.ENDED)),
-            resolved=Count("pk", filter=Q(facts__verdict=Outcome.RESOLVED)),
-            graded=Count("pk", filter=Q(facts__verdict__in=GRADED)),
-        )
+    """How many of an experiment's runs have ended, and how the graded ones came out."""
+    row = Run.objects.filter(experiment_id=experiment_id).aggregate(
+        total=Count("pk"), ended=Count("pk", filter=Q(status=Run.Status.ENDED)), **rates()
     )
+    return ExperimentCounts(row["total"], row["ended"], rate_of(row))
 
 
 def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
@@ -128,6 +167,7 @@ def forecasts() -> dict[int, Forecast]:
     """Model row -> what its earlier graded runs took; a model without such runs is not in it."""
     rows = (
         RunFacts.objects.filter(verdict__in=GRADED, agent_seconds__isnull=False)
+        .exclude(Q(limits_changed=True) | Q(got_message=True))
         .values("run__arm__model")
         .annotate(
             runs=Count("pk"), seconds=Avg("agent_seconds"), dollars=Avg("cost"), unknown=Sum("cost_unknown")
@@ -149,18 +189,11 @@ def latest_experiment() -> Standing | None:
     experiment = counted.order_by("-pk").first()
     if experiment is None:
         return None
-    arms = (
-        experiment.arms.select_related("model")
-        .annotate(
-            resolved=Count("runs", filter=Q(runs__facts__verdict=Outcome.RESOLVED)),
-            graded=Count("runs", filter=Q(runs__facts__verdict__in=GRADED)),
-        )
-        .order_by("letter")
-    )
-    standings = [ArmStanding(arm.letter, arm.model.name, arm.resolved, arm.graded) for arm in arms]
+    arms = experiment.arms.select_related("model").annotate(**rates("runs")).order_by("letter")
+    standings = [ArmStanding(arm.letter, arm.model.name, rate_of(arm)) for arm in arms]
     return Standing(
         experiment=experiment,
-        graded=sum(standing.graded for standing in standings),
+        graded=sum(sum(standing.rate[1:]) for standing in standings),
         total=experiment.runs.count(),
         arms=standings,
     )

@@ -21,12 +21,12 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
     experiments = Experiment.objects.select_related("launched_by", "task_set").annotate(
         run_count=Count("runs"),
         ended_count=Count("runs", filter=Q(runs__status=Run.Status.ENDED)),
-        resolved_count=Count("runs", filter=Q(runs__facts__verdict="resolved")),
-        graded_count=Count("runs", filter=Q(runs__facts__verdict__in=["resolved", "unresolved"])),
+        **overview.rates("runs"),
     )
     experiments = experiments.order_by("-id")
     page = Paginator(experiments, PAGE).get_page(request.GET.get("page"))
-    return render(request, "experiments/list.html", {"place": "experiments", "page": page})
+    rows = [(experiment, overview.rate_of(experiment)) for experiment in page]
+    return render(request, "experiments/list.html", {"place": "experiments", "page": page, "rows": rows})
 
 
 @require_safe

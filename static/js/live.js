@@ -247,9 +247,10 @@ function insertRow(list, row) {
 
 const idsOf = (root) => [...root.querySelectorAll("[data-rows] > [id]")].map((row) => row.id.slice("run-".length));
 
+const AWAY_LONG_MS = 5000;
 for (const root of document.querySelectorAll("[data-live-rows]")) {
   startClocks();
-  new LiveSocket({
+  const socket = new LiveSocket({
     url: () => `${root.dataset.liveRows}?rows=${idsOf(root).join(",")}`,
     take: (message) => {
       if (message.rows) takeRows(root, message.rows);
@@ -259,5 +260,11 @@ for (const root of document.querySelectorAll("[data-live-rows]")) {
       }
     },
     say: (state, since) => showState(state, state === "away" ? awaySince(since) : ""),
+  });
+  // Who comes back after a while sees everything as it is now, what no run has changed included.
+  let leftAt = 0;
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) leftAt = Date.now();
+    else if (Date.now() - leftAt > AWAY_LONG_MS) socket.connect();
   });
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from lab.engine.events import RunEnded
 from lab.models import Role
 from tests import builders
 from tests.live.lab_server import LabServer, running_lab, session_cookie
@@ -81,3 +83,26 @@ def test_an_experiment_hears_of_its_own_runs_only(lab: LabServer) -> None:
         rows = rows_until(socket, "running")
         assert f'id="run-{run.pk}"' in rows
         assert f'id="run-{stranger.pk}"' not in rows
+
+
+def test_the_home_page_hears_what_to_do_next_and_how_the_lab_is(lab: LabServer) -> None:
+    with watching(lab, "/ws/home/") as socket:
+        first = json.loads(socket.recv(timeout=30))["parts"]
+        assert 'id="part-lab"' in first
+        assert "ended by infrastructure" not in first
+        run = builders.run()
+        builders.start(run)
+        builders.append(run, RunEnded(exit_reason="tool_error"))
+        assert f"Run {run.pk} ended by infrastructure" in parts_until(socket, "ended by infrastructure")
+
+
+def parts_until(socket: ClientConnection, text: str) -> str:
+    """The parts of messages up to the one that holds `text`; the lab goes on writing meanwhile."""
+    seen = ""
+    for _ in range(20):
+        with contextlib.suppress(TimeoutError):
+            seen += json.loads(socket.recv(timeout=2)).get("parts", "")
+        if text in seen:
+            return seen
+        builders.run()
+    raise AssertionError(f"{text!r} never came; parts were {seen[-2000:]!r}")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.models import RunFacts
+from lab.models import Run, RunFacts
 from lab.services import overview
 from tests import builders
 
@@ -30,3 +30,28 @@ def test_several_models_without_a_price_are_one_card() -> None:
     (card,) = suggested()
     assert card.title == "5 models have no known price"
     assert card.detail.startswith(f"{', '.join(names[:3])} and 2 more: ")
+
+
+def graded(of: Run, *, seed: int, outcome: str, **marks: bool) -> Run:
+    run = builders.another_run(of, seed=seed)
+    RunFacts.objects.update_or_create(run=run, defaults={"verdict": outcome, "agent_seconds": 3.0, **marks})
+    return run
+
+
+@pytest.mark.django_db
+def test_runs_in_which_people_stepped_in_are_left_out_of_rates_and_counted_beside_them() -> None:
+    first = builders.run()
+    plain = [graded(first, seed=2, outcome="resolved"), graded(first, seed=3, outcome="unresolved")]
+    graded(first, seed=4, outcome="resolved", limits_changed=True)
+    graded(first, seed=5, outcome="resolved", limits_changed=True, got_message=True)
+    graded(first, seed=6, outcome="unresolved", got_message=True)
+    graded(first, seed=7, outcome="", got_message=True)
+    rate = overview.experiment_counts(first.experiment_id).rate
+
+    assert rate == (1, 2, 2, 1)
+    assert rate.beside == "+ 2 with changed limits, + 1 that got a message"
+    assert set(Run.objects.comparable()) == {first, *plain}
+    latest = overview.latest_experiment()
+    assert latest is not None
+    assert (latest.arms[0].rate, latest.graded, latest.total) == (rate, 5, 7)
+    assert overview.forecasts()[first.arm.model_id].runs == 2
