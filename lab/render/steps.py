@@ -347,9 +347,7 @@ def _streams(run: int, call: CallView, ended: LogEvent) -> str:
     blocks = []
     for part, title in (("stdout", "Output"), ("stderr", "Error output")):
         stream = payload.get(part)
-        if not isinstance(stream, Mapping) or (
-            not stream.get("total_bytes") and _other_printed(payload, part)
-        ):
+        if not isinstance(stream, Mapping) or not stream.get("total_bytes"):
             continue
         if stream.get("binary"):
             blocks.append(binary_block(title, stream.get("total_bytes"), run=run, seq=ended.seq, part=part))
@@ -362,15 +360,15 @@ def _streams(run: int, call: CallView, ended: LogEvent) -> str:
             output_block(text, run=run, seq=ended.seq, part=part, title=title, facts=facts, mark=mark)
         )
         code = mark = ""
-    return "".join(blocks)
+    said = isinstance(payload.get("stdout"), Mapping)
+    return "".join(blocks) or (_no_output(code) if said else "")
 
 
-def _other_printed(payload: Mapping[str, Any], part: str) -> bool:
-    """Whether an empty stream may go without a block: one says that nothing at all was printed."""
-    if part == "stderr":
-        return True
-    other = payload.get("stderr")
-    return isinstance(other, Mapping) and bool(other.get("total_bytes"))
+def _no_output(code: str) -> str:
+    return (
+        f'<section class="output"><header>{icon("prompt")}<b>No output</b>'
+        f'<span class="end">{code.removesuffix(" · ")}</span></header></section>'
+    )
 
 
 def _bytes(total: Any) -> str:

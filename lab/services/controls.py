@@ -21,7 +21,7 @@ from lab.engine.events import Event as AnyEvent
 from lab.engine.redact import Redactor, storable
 from lab.engine.verify.base import Outcome
 from lab.models import Attempt, Control, Event, Experiment, Role, Run
-from lab.services import limits, log, runs
+from lab.services import doorbell, limits, log, runs
 from lab.services.access import for_role
 from lab.services.errors import FieldErrors
 from lab.services.facts import facts_of
@@ -335,7 +335,9 @@ def _newest_attempt(run: Run) -> Attempt | None:
 
 
 def _row(run: Run, by: User, kind: str, value: dict[str, Any] | None = None) -> Control:
-    return Control.objects.create(run=run, kind=kind, value=value or {}, asked_by=by)
+    control = Control.objects.create(run=run, kind=kind, value=value or {}, asked_by=by)
+    doorbell.ring()
+    return control
 
 
 def _write(run: Run, control: Control, *effects: AnyEvent) -> None:

@@ -12,6 +12,7 @@ from django.db.models import Sum
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.models import Call, Event, Run
+from lab.render.numbers import clock
 from lab.services.endpoints import price_is_known
 from lab.services.facts import agent_seconds, facts_of
 
@@ -94,6 +95,8 @@ def said(name: str, value: Any) -> str:
     number = Decimal(str(value))
     if name == "max_cost_usd":
         return f"${number:,.2f}" if number == number.quantize(Decimal("0.01")) else f"${number}"
+    if name == "max_total_time_sec" and number >= 60:
+        return f"{clock(float(number))} of time"
     unit = UNITS[name]
     return f"{float(number):,.10g} {unit[:-1] if number == 1 and unit != 'replies' else unit}"
 

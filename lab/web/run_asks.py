@@ -16,6 +16,7 @@ from lab.engine.limits import UNITS, as_typed
 from lab.models import Role, Run
 from lab.services import controls, limits
 from lab.services.errors import FieldErrors
+from lab.services.facts import facts_of
 from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field
 from lab.web.http import for_role, signed_in
 
@@ -96,13 +97,23 @@ def _row(request: HttpRequest, run: Run, name: str, error: str) -> LimitRow:
         limit=name,
         label=LIMIT_LABELS[name],
         unit=UNITS[name],
-        used="" if name in NEVER_LIFTED else f"{limits.said(name, limits.used(run=run, name=name))} used",
+        used=_used(run, name),
         now="no limit" if now is None else f"{float(now):,.10g}",
         value=request.POST.get(name, ""),
         none=f"{name}_none" in request.POST,
         can_be_lifted=name not in NEVER_LIFTED and window is None and now is not None,
         error=beside_its_field(name, error),
     )
+
+
+def _used(run: Run, name: str) -> str:
+    if name in NEVER_LIFTED:
+        return ""
+    facts = facts_of(run)
+    if name == "max_cost_usd" and facts.cost is None and facts.calls:
+        return "unknown what is used"
+    at_least = "at least " if name == "max_cost_usd" and facts.cost_unknown else ""
+    return f"{at_least}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
 
 
 def _typed(request: HttpRequest) -> dict[str, str | None]:
