@@ -16,7 +16,7 @@ import lab
 from lab.engine import registry
 from lab.engine.agent_sandbox import AgentSandbox, stored_changes
 from lab.engine.attempt import AttemptResult, AttemptSpec, OnPhase, Phase
-from lab.engine.checkpoint import Checkpoint
+from lab.engine.checkpoint import Checkpoint, wall_time_allowed
 from lab.engine.environments import sandbox_spec_for
 from lab.engine.errors import (
     AttemptStoppedError,
@@ -141,7 +141,10 @@ class _Attempt:
         # Cancel and wall time end the agent; a verification after the wall time must still be able to run.
         self.agent_stop = StopSignal()
         self.clock = WallClock(
-            self.limits.max_total_time_sec, self.agent_stop, used=self.standing.agent_seconds
+            self.limits.max_total_time_sec,
+            self.agent_stop,
+            used=self.standing.agent_seconds,
+            allowed=functools.partial(wall_time_allowed, steering),
         )
         self.sandbox: AgentSandbox | None = None
         self.is_driving = False

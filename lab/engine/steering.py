@@ -46,6 +46,11 @@ class Steering:
             asks, self._asks = self._asks, []
             return asks
 
+    def pending(self) -> list[Ask]:
+        """Everything that `take` would give, left where it is."""
+        with self._changed:
+            return list(self._asks)
+
     def wait(self, seconds: float, stop: StopSignal | None = None) -> None:
         """Sleep until something is asked, `stop` is set, `close` is called or `seconds` have passed."""
 

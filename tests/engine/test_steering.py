@@ -390,6 +390,25 @@ class TestLimits:
         assert told.of(LimitReached)[0].allowed == pytest.approx(0.5)
         assert told.result.steps == 1
 
+    @pytest.mark.parametrize("slow", ["command", "reply"])
+    @pytest.mark.parametrize("after", [60.0, None])
+    def test_a_wall_time_that_is_raised_in_the_middle_of_a_call_does_not_break_it_off(
+        self, make: MakeSpec, slow: str, after: float | None
+    ) -> None:
+        script = [[calls(bash("sleep 3"))], [says("a b c d", pause=0.5)]]
+        kind, step = (ToolCallStarted, 1) if slow == "command" else (ModelCallStarted, 2)
+        limits = load_preset("leaf-compatible").limits.changed("max_total_time_sec", 2.0)
+        if slow == "reply":
+            script[0] = [calls(bash("true"))]
+        told = tell(
+            make,
+            script,
+            **at(kind, step, lambda sink: sink.ask("limit", limit="max_total_time_sec", after=after)),
+            limits=limits,
+        )
+        assert told.result.exit_reason is ExitReason.AGENT
+        assert told.of(ToolCallInterrupted) == []
+
     def test_a_limit_set_where_there_was_none_interrupts_what_is_running(self, make: MakeSpec) -> None:
         script = [[calls(bash("true"))], [calls(bash("sleep 60"))]]
         limits = load_preset("leaf-compatible").limits.changed("max_total_time_sec", None)

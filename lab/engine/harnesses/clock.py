@@ -5,24 +5,34 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
 
 _SHORTEST_WAIT = 0.02
 _LONGEST_WAIT = 60.0
+_LIFTED_SOON_WAIT = 0.5
 
 
 class WallClock:
     """Sets the stop signal with `max_time` when the limit has passed, in the middle of whatever is running.
 
-    `limit` in seconds, None: no limit. `used` are the seconds that an earlier worker child counted already.
-    Close it when the agent has ended.
+    `limit` in seconds, None: no limit. `allowed` gives what it will be once a wish takes effect that is asked
+    for already: in the middle of a command, a limit that was raised in time does not pass. `used` are the
+    seconds that an earlier worker child counted already. Close it when the agent has ended.
     """
 
-    def __init__(self, limit: float | None, stop: StopSignal, *, used: float = 0.0) -> None:
+    def __init__(
+        self,
+        limit: float | None,
+        stop: StopSignal,
+        *,
+        used: float = 0.0,
+        allowed: Callable[[float], float | None] = float,
+    ) -> None:
         self._stop = stop
+        self._allowed = allowed
         # Guards everything below: the run's thread writes, the watching thread reads.
         self._changed = threading.Condition()
         self._limit = limit
@@ -63,7 +73,7 @@ class WallClock:
     @property
     def remaining(self) -> float | None:
         """Seconds left, None without a limit."""
-        limit = self._limit
+        limit = None if self._limit is None else self._allowed(self._limit)
         return None if limit is None else limit - self.elapsed
 
     @contextlib.contextmanager
@@ -96,8 +106,10 @@ class WallClock:
         with self._changed:
             while self._ended is None:
                 remaining = self.remaining
-                if remaining is None or self._paused_at is not None:
+                if self._limit is None or self._paused_at is not None:
                     self._changed.wait(_LONGEST_WAIT)
+                elif remaining is None:
+                    self._changed.wait(_LIFTED_SOON_WAIT)
                 elif remaining > 0:
                     self._changed.wait(min(max(remaining, _SHORTEST_WAIT), _LONGEST_WAIT))
                 else:

@@ -313,6 +313,8 @@ class _Call:
                 request=self._request,
                 reason=interrupted.reason.value,
                 partial=self._client._redact.streaming_lines(interrupted.partial),
+                usage=interrupted.usage,
+                cost=self._price(interrupted.usage, at=self._try_at),
                 seconds=time.monotonic() - self._try_started,
             )
         )

@@ -72,11 +72,12 @@ class CallFailure(Exception):  # an outcome the client acts on, not an error tha
 
 
 class CallInterrupted(Exception):  # nothing failed
-    """The request was broken off on purpose. `partial` is the text that had arrived."""
+    """The request was broken off on purpose. `partial` and `usage` are what had arrived."""
 
-    def __init__(self, reason: ExitReason, partial: str = "") -> None:
+    def __init__(self, reason: ExitReason, partial: str = "", usage: Usage | None = None) -> None:
         self.reason = reason
         self.partial = partial
+        self.usage = usage if usage is not None else Usage()
         super().__init__(reason.value)
 
 

@@ -19,7 +19,7 @@ import openai
 from openai import Omit
 
 from lab.engine.errors import ExitReason
-from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.base import JSONObject, ModelConfig, Reply, Usage
 from lab.engine.llm.bodies import as_sent
 from lab.engine.llm.failures import (
     ANSWER_CHARACTERS,
@@ -29,6 +29,7 @@ from lab.engine.llm.failures import (
 )
 from lab.engine.llm.reading import NO_API, Reading, ShowDraft
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
+from lab.engine.llm.usage import read_usage
 from lab.engine.stop import StopSignal
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
@@ -100,16 +101,19 @@ class ChatConnection:
             CallInterrupted: the stop signal was set, or the wall time ended.
         """
         left = seconds_left() if seconds_left is not None else None
-        reading = Reading(step=step, draft=draft, max_bytes=self._max_reply_bytes, wall_seconds=left)
+        reading = Reading(step=step, draft=draft, max_bytes=self._max_reply_bytes, seconds_left=seconds_left)
         self._backend.arm()
         with stop.on_set(self._backend.abort):
             try:
                 return self._exchange(body if isinstance(body, bytes) else as_sent(body), reading, left)
             except CallFailure as failed:
                 failed.partial = failed.partial or reading.builder.partial_text()
+                if failed.usage == Usage():
+                    # Some servers count with every chunk: what was counted by then will be billed.
+                    failed.usage = read_usage(reading.builder.usage_object)
                 reason = self._break_reason(stop, reading)
                 if reason is not None:
-                    raise CallInterrupted(reason, failed.partial) from failed
+                    raise CallInterrupted(reason, failed.partial, failed.usage) from failed
                 raise
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from lab.engine.llm.base import Reply
@@ -32,17 +33,20 @@ class ShowDraft(Protocol):
     def __call__(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None: ...
 
 
+SecondsLeft = Callable[[], float | None] | None
+
+
 class Reading:
     """Reads one answer: a stream of events, or one JSON object, whichever the server sends."""
 
-    def __init__(self, *, step: int, draft: ShowDraft, max_bytes: int, wall_seconds: float | None) -> None:
+    def __init__(self, *, step: int, draft: ShowDraft, max_bytes: int, seconds_left: SecondsLeft) -> None:
         self.builder = ReplyBuilder()
         self._is_done = False
         self._step = step
         self._draft = draft
         self._max_bytes = max_bytes
         self._started = time.monotonic()
-        self._ends = None if wall_seconds is None else self._started + wall_seconds
+        self._seconds_left = seconds_left
         self._lines = DataLines()
         self._kind = ""
         self._head = bytearray()
@@ -58,7 +62,9 @@ class Reading:
         return self._bytes > 0
 
     def wall_time_is_over(self) -> bool:
-        return self._ends is not None and time.monotonic() >= self._ends
+        """Looked at anew each time: the wall time can be raised while a reply streams."""
+        left = self._seconds_left() if self._seconds_left is not None else None
+        return left is not None and left <= 0
 
     def take(self, data: bytes) -> bool:
         """Take bytes as they arrive; True once the answer has said that it is complete."""

@@ -51,8 +51,12 @@ class TestTime:
         answer = Answer(pieces=[event(delta(content="a")) for _ in range(400)], pause=0.02)
         with FakeOpenAI(answer) as server, ChatConnection(model_at(server.base_url), api_key="k") as chat:
             started = time.monotonic()
+
+            def seconds_left() -> float:
+                return started + 0.5 - time.monotonic()
+
             with pytest.raises(CallInterrupted) as caught:
-                chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=no_draft, seconds_left=lambda: 0.5)
+                chat.try_once(step=1, body=BODY, stop=StopSignal(), draft=no_draft, seconds_left=seconds_left)
         assert caught.value.reason is ExitReason.MAX_TIME
         assert caught.value.partial.startswith("a")
         assert time.monotonic() - started < 4
