@@ -106,6 +106,7 @@ _SHAPES: tuple[KeyShape, ...] = (
     _exact(":AA", "a Telegram token", r"[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", before=r"[0-9]{8}"),
     _shape("npm_", "an npm token", _WORD, 30),
     _shape("pypi-AgE", "a PyPI token", _DASHED, 40),
+    _shape("tlab_", "a token of this lab", _DASHED, 40),
     _shape("dckr_pat_", "a Docker token", _DASHED, 20),
     _shape("dckr_oat_", "a Docker token", _DASHED, 20),
     *(_shape(f"do{kind}_v1_", "a DigitalOcean token", "a-f0-9", 40) for kind in "por"),
