@@ -21,8 +21,9 @@ def main() -> None:
     except DatabaseError as error:
         if "--traceback" in sys.argv:
             raise
+        what = str(error).partition("\n")[0]
         sys.exit(
-            f"The database cannot be used: {error}. `make run` or `manage.py migrate` brings it up to date; "
+            f"The database cannot be used: {what}. `make run` or `manage.py migrate` brings it up to date; "
             "LAB_DATA_DIR and DATABASE_URL say where it is."
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, connections
+from django.db import connections
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
@@ -17,6 +17,7 @@ from lab.services import endpoints, log, queue, runs
 from lab.services.queue import Claim
 from tests.services import events as ev
 from tests.services.builders import launched, person
+from tests.services.work import thousands_of_steps
 
 
 def claim() -> Claim:
@@ -107,20 +108,9 @@ class TestClaiming:
             Run(experiment=run.experiment, arm=run.arm, task=run.task, seed=seed) for seed in range(2, 4000)
         )
         Run.objects.bulk_create(more)
-        connection.ensure_connection()
-        looked = [0]
-
-        def count() -> None:
-            looked[0] += 1
-
-        # SQLite calls this every so many of its instructions: work is counted, not time.
-        connection.connection.set_progress_handler(count, 1000)
-        try:
-            assert queue.claim_next(worker="w") is None
-            assert queue.startable_runs() == 0
-        finally:
-            connection.connection.set_progress_handler(None, 0)
-        assert looked[0] < 2000
+        assert thousands_of_steps(lambda: queue.claim_next(worker="w")) < 2000
+        assert thousands_of_steps(queue.startable_runs) < 2000
+        assert (queue.claim_next(worker="w"), queue.startable_runs()) == (None, 0)
 
     @pytest.mark.django_db(transaction=True)
     def test_of_many_workers_at_once_each_gets_another_run(self) -> None:

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import connection
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import InfrastructureError, LeaseLostError
@@ -18,6 +16,7 @@ from lab.services import log, queue
 from lab.services.queue import Claim
 from lab.worker import sink as sink_module
 from lab.worker.sink import DatabaseSink
+from tests.locking import nobody_else_writes
 from tests.services import events as ev
 
 
@@ -135,19 +134,14 @@ def test_an_abandoned_sink_forgets_what_was_not_written(claim: Claim) -> None:
 
 
 def test_a_database_that_is_locked_for_a_while_loses_no_event(claim: Claim) -> None:
-    blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    released = threading.Timer(1.5, lambda: None)
-    released.start()
     with make(claim) as sink:
-        for _ in range(20):
-            sink.append(ev.call_started(1))
-        released.join()
-        assert stored() == []
-        blocker.execute("ROLLBACK")
+        with nobody_else_writes():
+            for _ in range(20):
+                sink.append(ev.call_started(1))
+            time.sleep(1.5)
+            assert stored() == []
         sink.flush()
         assert stored() == list(range(1, 21))
-    blocker.close()
 
 
 def test_a_disk_that_takes_nothing_becomes_an_infrastructure_error(
@@ -164,15 +158,11 @@ def test_a_disk_that_takes_nothing_becomes_an_infrastructure_error(
 
 
 def test_a_group_of_events_is_stored_whole_or_not_at_all(claim: Claim) -> None:
-    blocker = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    with make(claim) as sink:
+    with make(claim) as sink, nobody_else_writes():
         sink.append(ev.attempt_started())
         records = sink.append_all([ev.tool_finished(1), ev.call_started(2)])
         assert [record.seq for record in records] == [2, 3]
         sink.abandon(LeaseLostError("the worker stops"))
-        blocker.execute("ROLLBACK")
-    blocker.close()
     assert stored() in ([], [1, 2, 3])
 
 
