@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
-from ninja.errors import HttpError, ValidationError
+from ninja.errors import HttpError, ValidationError, ValidationErrorContext
 
 from lab.api.security import NoTokenError
 from lab.services.errors import AccessDeniedError, FieldErrors
@@ -31,6 +31,23 @@ class UnusableError(Exception):
     def __init__(self, error: FieldErrors, values: dict[str, Any]) -> None:
         super().__init__(str(error))
         self.problems = [Problem(name, values.get(name), text) for name, text in error.errors.items()]
+
+
+class LabAPI(NinjaAPI):
+    """An API whose errors say the value that was sent, which ninja leaves out."""
+
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
+        told = super().validation_error_from_error_contexts(error_contexts).errors
+        whole = [
+            error
+            for context in error_contexts
+            for error in context.pydantic_validation_error.errors(include_url=False)
+        ]
+        return ValidationError(
+            [shown | {"input": error["input"]} for shown, error in zip(told, whole, strict=True)]
+        )
 
 
 def answer(problems: Iterable[Problem], status: int) -> HttpResponse:

@@ -8,14 +8,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import URLPattern, path
-from ninja import NinjaAPI
 
 import lab
 from lab.api import errors, runs
 from lab.api.security import NobodyDecided
 from lab.services import access
 
-api = NinjaAPI(
+api = errors.LabAPI(
     title="Trajectory Lab",
     version=lab.__version__,
     description="Runs, their logs and their controls. Send a token: “Authorization: Bearer tlab_…”.",
