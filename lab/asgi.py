@@ -7,7 +7,10 @@ import warnings
 
 from django.core.asgi import get_asgi_application
 
+from lab.terminal import log_what_nobody_caught
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
+log_what_nobody_caught()
 # Static files are read in pieces by a thread, which is what is wanted; each would warn of it once.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 # Before anything that needs models.

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from celery import Celery  # type: ignore[import-untyped] # has no types
+from celery import Celery, signals  # type: ignore[import-untyped] # has no types
 from celery.platforms import SecurityWarning  # type: ignore[import-untyped] # has no types
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
@@ -16,10 +16,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 from django.conf import settings  # noqa: E402
+from django.utils.log import configure_logging  # noqa: E402
 from kombu.transport import TRANSPORT_ALIASES  # noqa: E402
 
 from lab.addresses import is_redis  # noqa: E402
 from lab.folder_transport import make_folders  # noqa: E402
+from lab.terminal import log_what_nobody_caught  # noqa: E402
 
 RUNS_QUEUE = "runs"
 BUILT_IN_BROKER = "lab-folder://localhost//"
@@ -98,6 +100,13 @@ def _configure(app: Celery) -> None:
         worker_send_task_events=False,
         enable_utc=True,
     )
+
+
+@signals.setup_logging.connect  # type: ignore[untyped-decorator]
+def _log_as_the_lab_does(**_: Any) -> None:
+    """Celery has handlers of its own, whose lines nobody redacts."""
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+    log_what_nobody_caught()
 
 
 app = Celery("lab", set_as_current=True)

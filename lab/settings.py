@@ -232,7 +232,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "short": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%H:%M:%S"}
+        "short": {
+            "()": "lab.terminal.ShortFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+            "datefmt": "%H:%M:%S",
+        }
     },
     "filters": {
         "refusals": {"()": "django.utils.log.CallbackFilter", "callback": _without_trace_of_refusals}
@@ -241,4 +245,6 @@ LOGGING = {
         "terminal": {"class": "logging.StreamHandler", "formatter": "short", "filters": ["refusals"]}
     },
     "root": {"handlers": ["terminal"], "level": "WARNING"},
+    # Uvicorn gives it a handler of its own, whose lines nobody redacts.
+    "loggers": {"uvicorn": {"handlers": [], "propagate": True}},
 }

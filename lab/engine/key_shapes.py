@@ -91,6 +91,7 @@ _SHAPES: tuple[KeyShape, ...] = (
     *(_shape(f"gl{kind}-", "a GitLab token", _DASHED, 16) for kind in ("pat", "dt", "rt", "cbt", "ptt")),
     *(_shape(f"xox{kind}-", "a Slack token", "A-Za-z0-9-", 15) for kind in "abeoprs"),
     _shape("xapp-", "a Slack token", "A-Za-z0-9-", 15),
+    _shape("tlab_", "a token of this lab", _DASHED, 30),
     _exact("AIza", "a Google key", r"[A-Za-z0-9_-]{35,}+"),
     _shape("ya29.", "a Google token", _DASHED, 20),
     _shape("GOCSPX-", "a Google secret", _DASHED, 20),

@@ -29,9 +29,10 @@ _TELLING = 4
 def written_forms(value: str) -> set[str]:
     """The value as plain text, JSON (also within JSON), URLs, HTML, Python and shells write it.
 
-    Of a value of several lines each long one counts by itself. Another coding (base64, compression) is not
-    among them.
+    White space around it does not count, and of several lines each long one counts by itself. Another coding
+    (base64, compression) is not among them.
     """
+    value = value.strip()
     in_json = _in_json(value)
     quoted = {quote(value, safe=""), quote(value), quote_plus(value)}
     forms = {
@@ -63,10 +64,11 @@ class Redactor:
     """
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        self.too_short = sorted(name for name, value in secrets.items() if 0 < len(value) < MINIMUM_LENGTH)
+        lengths = {name: len(value.strip()) for name, value in secrets.items()}
+        self.too_short = sorted(name for name, length in lengths.items() if 0 < length < MINIMUM_LENGTH)
         self._names: dict[str, str] = {}
         for name, value in sorted(secrets.items()):
-            if len(value) >= MINIMUM_LENGTH:
+            if lengths[name] >= MINIMUM_LENGTH:
                 for form in written_forms(value):
                     self._names.setdefault(form, name)
         # The longest first, so that a secret which contains another one is replaced whole.

@@ -18,14 +18,16 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.redact import Redactor
 from lab.models import Endpoint
+from lab.own_secrets import own_secrets
 from lab.services import isolation
+from lab.services.known_secrets import SHORT, too_short
 
 GIB = 1024**3
 LEAST_SPACE_BYTES = 1 * GIB
 COMFORTABLE_SPACE_BYTES = 5 * GIB
 LEAST_SQLITE = (3, 35, 0)
-SHORTEST_REPLACED_KEY = 12
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 
 State = Literal["ok", "warning", "problem"]
@@ -212,29 +214,26 @@ def check_bubblewrap() -> Finding:
 def check_keys() -> list[Finding]:
     """Is there a key for each endpoint that names a variable? The value itself is never shown."""
     try:
-        endpoints = list(Endpoint.objects.exclude(key_variable=""))
+        endpoints = list(Endpoint.objects.exclude(key_variable="", headers={}))
     except DatabaseError:
         return [Finding("keys", "ok", "no endpoint yet: the database is made at the first start")]
-    if not endpoints:
-        return [Finding("keys", "ok", "no endpoint needs a key")]
-    return [check_key(endpoint.name, endpoint.key_variable) for endpoint in endpoints]
+    found = [check_key(endpoint) for endpoint in endpoints]
+    short = Redactor(own_secrets()).too_short
+    if short:
+        found.append(Finding("keys", "warning", f"{', '.join(short)}: {SHORT}", "use a longer one"))
+    return found or [Finding("keys", "ok", "no endpoint needs a key")]
 
 
-def check_key(endpoint: str, variable: str) -> Finding:
-    value = os.environ.get(variable, "")
-    if not value:
+def check_key(endpoint: Endpoint) -> Finding:
+    variable = endpoint.key_variable
+    if variable and not os.environ.get(variable):
         return Finding(
             "keys",
             "warning",
             f"endpoint {endpoint}: the variable {variable} is not set",
             f"export {variable}=… before starting the lab, or put it into .env",
         )
-    if len(value) < SHORTEST_REPLACED_KEY:
-        return Finding(
-            "keys",
-            "warning",
-            f"endpoint {endpoint}: the key in {variable} has fewer than {SHORTEST_REPLACED_KEY} characters, "
-            "too few to be found and replaced in what programs print",
-            "use a longer key",
-        )
-    return Finding("keys", "ok", f"endpoint {endpoint}: {variable} is set")
+    if short := too_short(endpoint):
+        message = f"endpoint {endpoint}: {', '.join(short)}: {SHORT}"
+        return Finding("keys", "warning", message, "use a longer one")
+    return Finding("keys", "ok", f"endpoint {endpoint}: {variable or 'its headers'} can be used")

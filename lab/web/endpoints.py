@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from lab.models import Model, Role
 from lab.services import endpoints
 from lab.services.errors import FieldErrors
+from lab.services.known_secrets import SHORT, too_short
 from lab.web.forms import EndpointForm
 from lab.web.http import for_role, signed_in
 
@@ -37,6 +38,8 @@ def endpoint_new(request: HttpRequest) -> HttpResponse:
             form.take_errors(error.errors)
         else:
             messages.success(request, f"{model.name} is connected and can be chosen under Launch.")
+            if names := too_short(model.endpoint):
+                messages.warning(request, f"{', '.join(names)}: {SHORT}; use a longer one.")
             return redirect("endpoints")
     context = {"place": "endpoints", "form": form, "key_patterns": ", ".join(settings.LAB_KEY_VARIABLES)}
     return render(request, "endpoints/form.html", context, status=422 if form.errors else 200)

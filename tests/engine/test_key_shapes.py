@@ -50,6 +50,7 @@ KEYS = {
     "a Databricks token": "dapi" + "0a1b" * 8,
     "a Vault token": "hvs." + "aB1_" * 10,
     "a signed token": "eyJ" + "hbGciOiJI" + "." + "eyJ" + "zdWIiOiIx" + "." + "c2lnbmF0dXJl",
+    "a token of this lab": "tlab_" + "aB1_" * 10,
     "a sign-in link": "http://127.0.0.1:8000/sign-in/" + "aB1_" * 11 + "/",
 }
 AROUND = {

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import Client
 from pytest_django.fixtures import Settings
 
@@ -40,3 +41,16 @@ def test_every_answer_carries_the_policy(viewer: Client, path: str) -> None:
     policy = viewer.get(path).headers["Content-Security-Policy"]
     assert policy.startswith(POLICY)
     assert "frame-ancestors 'none'" in policy
+
+
+def test_readyz_says_that_the_database_is_away_and_not_what_its_driver_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> None:
+        raise OperationalError('connection to server at "db.internal", user "lab", password "hidden" failed')
+
+    monkeypatch.setattr(connection, "cursor", refuse)
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    assert "the database does not answer" in answer.content.decode()
+    assert "internal" not in answer.content.decode()

@@ -19,6 +19,7 @@ from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, 
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
 from lab.engine.llm.usage import is_count
+from lab.engine.redact import Redactor
 from lab.engine.stop import StopSignal
 
 # Where servers write how many tokens fit: vLLM and SGLang, OpenRouter, others, llama.cpp, LM Studio.
@@ -101,14 +102,15 @@ def list_models(
 ) -> list[ListedModel]:
     """What the server's /models lists, in its order.
 
-    `timeout` in seconds is for the whole answer, however slowly it comes; `key_variable` is for error texts.
+    `timeout` in seconds is for the whole answer, however slowly it comes; `key_variable` is for error texts,
+    which hold neither the key nor the value of a header.
 
     Raises:
         NoModelListError: the server has no /models.
         InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
     """
     url = normal_base_url(base_url)
-    status, text = _get(url, api_key, headers or {}, timeout)
+    status, text = _get(url, api_key, headers or {}, timeout, _redactor(api_key, headers, key_variable))
     if status in {401, 403}:
         raise _key_refused(url, status, _said(text), api_key, key_variable)
     if text.lstrip().startswith("<"):
@@ -205,6 +207,7 @@ def _ask_for_one_token(
         except CallInterrupted:
             raise _too_slow(model.base_url, model.read_timeout) from None
         except CallFailure as failed:
+            failed.redact(_redactor(api_key, model.headers, key_variable))
             if failed.status in {401, 403}:
                 raise _key_refused(
                     model.base_url, failed.status, failed.message, api_key, key_variable
@@ -235,7 +238,16 @@ def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters
     """One token is not worth showing."""
 
 
-def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> tuple[int, str]:
+def _redactor(api_key: str, headers: Mapping[str, str] | None, key_variable: str) -> Redactor:
+    """What is sent to prove who one is must not come back in an error text."""
+    sent = {f"header {name}": value for name, value in (headers or {}).items()}
+    return Redactor({**sent, key_variable or "the endpoint's key": api_key})
+
+
+def _get(
+    url: str, api_key: str, headers: Mapping[str, str], timeout: float, redactor: Redactor
+) -> tuple[int, str]:
+    """Status and text of /models, without the secrets that were sent."""
     sent = dict(headers)
     if api_key and not any(name.lower() == "authorization" for name in sent):
         sent["Authorization"] = f"Bearer {api_key}"
@@ -249,7 +261,7 @@ def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> 
             client.stream("GET", f"{url}/models", headers=sent) as response,
         ):
             data = b"".join(response.iter_bytes())
-            return response.status_code, data.decode("utf-8", "replace")
+            return response.status_code, redactor.text(data.decode("utf-8", "replace"))
     except httpx2.TimeoutException:
         raise _too_slow(url, timeout) from None
     except httpx2.TooManyRedirects:
@@ -260,7 +272,9 @@ def _get(url: str, api_key: str, headers: Mapping[str, str], timeout: float) -> 
         if stop.is_set():
             raise _too_slow(url, timeout) from None
         raise InvalidValueError(
-            "base_url", url, f"cannot be reached ({failed}); check that the server runs, and the port"
+            "base_url",
+            url,
+            f"cannot be reached ({redactor.text(str(failed))}); check that the server runs, and the port",
         ) from None
     finally:
         backend.forget()
