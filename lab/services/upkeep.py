@@ -17,6 +17,8 @@ from lab.services.messages import ring_workers
 REAP_SECONDS = 10.0
 # A lease thread looks twice a second; one that has not heard a cancel for so long does not answer.
 DEAF_SECONDS = 1.5
+# How long the last bytes of a full disk are kept for the ends that workers write.
+FULL_SECONDS = 60.0
 FIRST_RING_SECONDS = 2.0
 LONGEST_RING_SECONDS = 30.0
 
@@ -31,6 +33,7 @@ class Upkeep:
         # Attempts whose cancel nobody has heard, and when that was noticed first.
         self._unheard: dict[int, float] = {}
         self._last_tick = 0.0
+        self._full_since: float | None = None
         self._next_reap = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
@@ -46,15 +49,22 @@ class Upkeep:
             queue.expire_leases_of(is_dead=self._is_dead)
             settled = [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
         except (DatabaseError, OSError) as error:
-            if space.is_full(error):
-                # Worth the last bytes there are: a run that is taken back, or ends.
-                space.give_up_reserve()
+            self._make_room(error)
             self._tidy_up(now=False)
             raise
+        self._full_since = None
         for run_id in settled:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
         self._tidy_up(now=bool(settled))
         self._ring_for_lost_messages()
+
+    def _make_room(self, error: Exception) -> None:
+        """Workers may write the ends of their runs first; then the reserve is for taking back the others."""
+        if not space.is_full(error):
+            return
+        self._full_since = self._full_since or time.monotonic()
+        if time.monotonic() - self._full_since > FULL_SECONDS:
+            space.give_up_reserve()
 
     def _tidy_up(self, *, now: bool) -> None:
         """Every few seconds, and at once after a run was taken from its worker: that may still act in it."""

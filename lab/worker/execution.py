@@ -24,7 +24,7 @@ from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
-from lab.services import blobs, endpoints, inherited, isolation, log, queue, tasks
+from lab.services import blobs, endpoints, inherited, isolation, log, queue, runs, tasks
 from lab.services.blobs import BodyMissingError
 from lab.services.known_secrets import known_secrets
 from lab.services.queue import Claim
@@ -160,7 +160,11 @@ def warm_up() -> None:
         registry.family(config.family).opening(config, "")
     for name in registry.EXECUTORS:
         registry.executor(name)
-    tasks.prepare_practice_environment()
+    try:
+        tasks.prepare_practice_environment()
+    except LabError as error:
+        # Runs that need it end by saying so; the others need the rest of this.
+        _log.warning("%s", error)
     load_prices()
     connections.close_all()
     # What is loaded by now stays: the pool children share it, and collections look at a run's own objects
@@ -186,10 +190,9 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
     arm, task = run.arm, run.task
     model, endpoint = arm.model, arm.model.endpoint
     commands_are_ours = model.scripted and tasks.is_practice(task.task_set)
-    version = arm.harness_version
     return AttemptSpec(
         task=tasks.task_spec(task),
-        harness=HarnessConfig.model_validate(version.config),
+        harness=HarnessConfig.model_validate(arm.harness_version.config),
         model=endpoints.model_config(model),
         limits=inherited.limits_before(run=run, attempt=claim.attempt.n),
         provider=isolation.provider(isolation.sandbox_kind(lab_commands_only=commands_are_ours)),
@@ -203,11 +206,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
         chunk_seconds=settings.LAB_SCRIPTED_CHUNK_SECONDS,
         spent_usd_before=_spent_before(run, claim.attempt.n),
         secrets=known_secrets(),
-        facts={
-            "task": {"set": task.task_set.name, "set_version": task.task_set.version},
-            "harness": {"version": version.version, "name": version.harness.name},
-            "model": {"version": model.version, "endpoint": endpoint.name},
-        },
+        facts=runs.facts_of(run),
         history=log.read_history(run_id=run.pk, attempt=claim.attempt.n) if claim.continues else (),
         read_blob=_stored,
         continued_orderly=claim.orderly,

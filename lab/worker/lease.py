@@ -58,6 +58,7 @@ class LeaseKeeper:
         self._lease_seconds = float(settings.LAB_LEASE_SECONDS)
         # When the lease was made to last so many seconds: that may be a while ago.
         self._renewed = queue.clock() + min(0.0, _left(claim) - self._lease_seconds)
+        self._is_cut_off = False
         # What was asked -> the number of its event; 0 where the log had it before this holder.
         self._written = dict.fromkeys(heard, 0)
         self._thread = threading.Thread(target=self._keep, name=f"lease-{claim.run.pk}", daemon=True)
@@ -96,8 +97,11 @@ class LeaseKeeper:
                 self._hear(renewal.controls)
         except DatabaseError as error:
             connections.close_all()
-            _log.warning("run %s: its lease cannot be kept yet (%s)", self._claim.run.pk, error)
+            if not self._is_cut_off:
+                _log.warning("run %s: its lease cannot be kept yet (%s)", self._claim.run.pk, error)
+            self._is_cut_off = True
             return
+        self._is_cut_off = False
         if not renewal.held:
             self.give_up(f"run {self._claim.run.pk}: another worker owns the attempt now, or it is settled")
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import DatabaseError, connections
 
 from lab.engine.errors import InfrastructureError, LeaseLostError
@@ -21,8 +22,10 @@ from lab.services import blobs, log, queue, space
 BATCH_SECONDS = 0.04
 DRAFT_SECONDS = 0.15
 MAX_WAITING = 1000
-# How long the database or the disk may refuse before the attempt ends, and how long its end may be refused.
+# How long the database may refuse before the attempt ends, how long a full disk may, and how long the
+# attempt's end may be refused after that.
 RETRY_SECONDS = 60.0
+FULL_DISK_SECONDS = 30.0
 LAST_WORDS_SECONDS = 60.0
 _LONGEST_WAIT_SECONDS = 5.0
 _STARTS = frozenset({"model_call_started", "tool_call_started", "verification_started"})
@@ -51,18 +54,32 @@ class _Draft:
 
 
 class _Patience:
-    """Waits longer and longer between tries, so many seconds in all."""
+    """Waits longer and longer between tries, so many seconds in all; fewer when the disk is full."""
 
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
+    def __init__(self, *, otherwise: float, full_disk: float) -> None:
+        self._began = time.monotonic()
+        self._otherwise, self._full_disk = otherwise, full_disk
         self._next = 0.2
 
-    def is_left(self) -> bool:
-        return time.monotonic() < self._until
+    def is_left(self, error: BaseException) -> bool:
+        seconds = self._full_disk if space.is_full(error) else self._otherwise
+        return time.monotonic() - self._began < seconds
 
     def wait(self) -> None:
         time.sleep(self._next)
         self._next = min(self._next * 2, _LONGEST_WAIT_SECONDS)
+
+
+def _patience() -> _Patience:
+    return _Patience(otherwise=RETRY_SECONDS, full_disk=FULL_DISK_SECONDS)
+
+
+def _broken(what: str, error: BaseException) -> InfrastructureError:
+    """What ends the attempt. On a disk that stays full the next one would end like that, and cost as much."""
+    if not space.is_full(error):
+        return InfrastructureError(f"{what}: {error}")
+    way_out = f"make room on the disk of LAB_DATA_DIR ({settings.LAB_DATA_DIR}), then start another attempt"
+    return InfrastructureError(f"{what}: {error}; {way_out}", retryable=False)
 
 
 class DatabaseSink:
@@ -201,7 +218,7 @@ class DatabaseSink:
     def put_blob(self, data: bytes) -> str:
         with self._lock:
             self._raise_error()
-        patience = _Patience(RETRY_SECONDS)
+        patience = _patience()
         while True:
             try:
                 return blobs.put(data=data)
@@ -210,8 +227,8 @@ class DatabaseSink:
                 with self._lock:
                     self._raise_error()
                     self._refuse_once_stopped()
-                if not patience.is_left():
-                    raise InfrastructureError(f"the workspace's changes cannot be stored: {error}") from error
+                if not patience.is_left(error):
+                    raise _broken("the workspace's changes cannot be stored", error) from error
                 patience.wait()
 
     def flush(self) -> None:
@@ -292,7 +309,7 @@ class DatabaseSink:
             LeaseLostError: somebody else owns the attempt.
             InfrastructureError: the database or the disk would not take it, not even with the attempt's end.
         """
-        patience = _Patience(RETRY_SECONDS)
+        patience = _patience()
         uncertain = False
         while True:
             try:
@@ -306,12 +323,12 @@ class DatabaseSink:
                 if self._has_ended and space.is_full(error):
                     # Its sandbox is gone by now, and the end of a run is worth the last bytes there are.
                     space.give_up_reserve()
-                if not patience.is_left():
-                    broken = InfrastructureError(f"events cannot be stored: {error}")
+                if not patience.is_left(error):
+                    broken = _broken("events cannot be stored", error)
                     if self._unstorable is not None:
                         raise broken from error
                     self._refuse_all_but_the_end(broken)
-                    patience = _Patience(LAST_WORDS_SECONDS)
+                    patience = _Patience(otherwise=LAST_WORDS_SECONDS, full_disk=LAST_WORDS_SECONDS)
                 patience.wait()
 
     def _refuse_all_but_the_end(self, error: InfrastructureError) -> None:

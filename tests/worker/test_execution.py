@@ -11,7 +11,7 @@ from django.db import OperationalError
 from pytest_django.fixtures import Settings
 
 from lab.models import Attempt, Call, Endpoint, Event, Model, Run, RunFacts, TestResult
-from lab.services import endpoints, facts, isolation, log, queue, runs
+from lab.services import controls, endpoints, facts, isolation, log, queue
 from lab.services.queue import Claim
 from lab.worker.execution import Execution
 from tests.services.builders import launched
@@ -81,7 +81,7 @@ def test_a_cancel_in_the_middle_of_a_reply_ends_the_run_within_two_seconds(
     execution.start()
     eventually(lambda: "model_call_started" in kinds())
     asked = time.monotonic()
-    runs.cancel(run=claim.run, by=alice)
+    controls.ask(run=claim.run, by=alice, control="cancel")
     execution.join(30)
     took = time.monotonic() - asked
     run = Run.objects.get()

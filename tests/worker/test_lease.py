@@ -15,7 +15,7 @@ from lab.engine.errors import ExitReason, LeaseLostError
 from lab.engine.steering import Ask, Steering
 from lab.engine.stop import StopSignal
 from lab.models import Attempt, Control
-from lab.services import log, queue, runs
+from lab.services import controls, log, queue
 from lab.services.queue import Claim
 from lab.worker.lease import LeaseKeeper
 from lab.worker.sink import DatabaseSink
@@ -33,7 +33,7 @@ def make(claim: Claim, *, steering: Steering | None = None) -> tuple[DatabaseSin
 def test_a_cancel_is_heard_within_two_seconds_and_stands_in_the_log(claim: Claim, alice: User) -> None:
     sink, stop, keeper = make(claim)
     with sink, keeper:
-        runs.cancel(run=claim.run, by=alice)
+        controls.ask(run=claim.run, by=alice, control="cancel")
         assert stop.wait(5)
     assert stop.reason is ExitReason.CANCELLED
     asked = log.read_records(run_id=claim.run.pk)[0].event
@@ -87,7 +87,7 @@ def test_a_cancel_is_obeyed_and_written_once_though_the_database_is_busy(
 
     monkeypatch.setattr(queue, "controls_seen", sometimes)
     with sink, keeper:
-        runs.cancel(run=claim.run, by=alice)
+        controls.ask(run=claim.run, by=alice, control="cancel")
         assert stop.wait(5)
         until = time.monotonic() + 20
         while Control.objects.get().seen_at is None:

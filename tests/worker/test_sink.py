@@ -245,7 +245,7 @@ def test_where_nothing_can_be_stored_the_attempt_ends_and_its_end_is_stored_once
         return append(**values)
 
     monkeypatch.setattr(log, "append", sometimes)
-    monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(sink_module, "FULL_DISK_SECONDS", 0.3)
     told = threading.Event()
     sink = DatabaseSink(
         run_id=claim.run.pk,
@@ -257,8 +257,9 @@ def test_where_nothing_can_be_stored_the_attempt_ends_and_its_end_is_stored_once
     with sink:
         sink.append(ev.tool_started(1))
         assert told.wait(10)
-        with pytest.raises(InfrastructureError, match="No space left on device"):
+        with pytest.raises(InfrastructureError, match="No space left on device; make room") as ended:
             sink.append(ev.tool_finished(1))
+        assert not ended.value.retryable
         sink.append(ev.attempt_ended("infrastructure_error"))
         full[0] = False
         sink.flush()
