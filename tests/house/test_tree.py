@@ -28,7 +28,7 @@ TOP_LEVEL = {
         "pyproject.toml",
         "requirements.lock",
     ),
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "THIRD-PARTY-LICENSES.md", "Makefile"),
     *(".gitignore", ".gitattributes", ".pre-commit-config.yaml", ".editorconfig", ".dockerignore"),
 }
 VAGUE_NAMES = {"utils.py", "util.py", "helpers.py", "helper.py", "common.py", "misc.py"}
