@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
-from lab.engine.llm.base import canonical_sha256
+from lab.engine.llm.base import JSONObject, canonical_sha256
 from lab.models import Arm, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
@@ -128,6 +128,16 @@ def cancel(*, run: Run, by: User) -> None:
     from lab.services import controls
 
     controls.ask(run=run, by=by, control=Control.Kind.CANCEL)
+
+
+def facts_of(run: Run) -> dict[str, JSONObject]:
+    """What only the database knows of a run's task, harness and model: joins its attempts' first events."""
+    version, model = run.arm.harness_version, run.arm.model
+    return {
+        "task": {"set": run.task.task_set.name, "set_version": run.task.task_set.version},
+        "harness": {"version": version.version, "name": version.harness.name},
+        "model": {"version": model.version, "endpoint": model.endpoint.name},
+    }
 
 
 def _as_asked(limits: Mapping[str, str | None]) -> dict[str, str | None]:
