@@ -234,8 +234,8 @@ def test_a_torn_message_while_a_run_goes_on_costs_nothing(slow_lab: WholeLab) ->
     for run in (first, second):
         slow_lab.program(
             "from lab.models import Run; from django.contrib.auth.models import User\n"
-            "from lab.services import runs\n"
-            "runs.cancel(run=Run.objects.get(pk=arguments[0]), by=User.objects.get())",
+            "from lab.services import controls\n"
+            "controls.ask(run=Run.objects.get(pk=arguments[0]), by=User.objects.get(), control='cancel')",
             run,
         )
         assert wait_until_ended(slow_lab, run) == "cancelled"

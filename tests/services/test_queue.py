@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from lab.engine.errors import ExitReason, LeaseLostError
 from lab.engine.events import Paused, Resumed
 from lab.models import Attempt, Control, Endpoint, Event, Experiment, Model, Run, RunFacts
-from lab.services import endpoints, log, queue, runs
+from lab.services import controls, endpoints, log, queue
 from lab.services.queue import Claim
 from tests.services import events as ev
 from tests.services.builders import launched, person
@@ -165,7 +165,7 @@ class TestSettling:
     def test_a_cancel_that_came_while_it_broke_is_not_forgotten(self, alice: User) -> None:
         run = launched(alice).runs.get()
         held = claim()
-        runs.cancel(run=run, by=alice)
+        controls.ask(run=run, by=alice, control="cancel")
         append(held, ev.attempt_ended("infrastructure_error", retryable=True))
         reason = ExitReason.INFRASTRUCTURE_ERROR
         assert not queue.settle(claim=held, retryable=True, reason=reason, verdict=None)
@@ -346,7 +346,7 @@ class TestAbandoned:
         held = claim()
         append(held, *ev.whole_run()[:11])
         assert kinds(run.pk)[-1] == "patch_captured"
-        runs.cancel(run=run, by=alice)
+        controls.ask(run=run, by=alice, control="cancel")
         expire(held)
         assert queue.claim_next(worker="w") is None
         run.refresh_from_db()
@@ -514,7 +514,7 @@ class TestCancelledAndHeld:
         deaf, hearing = claim(), claim()
         assert queue.held_though_cancelled() == []
         for run in (deaf_run, other):
-            runs.cancel(run=run, by=alice)
+            controls.ask(run=run, by=alice, control="cancel")
         queue.controls_seen(controls=queue.look(claim=hearing).controls)
         found = {one.run_id: one.heard for one in queue.held_though_cancelled()}
         assert found == {deaf.run.pk: False, hearing.run.pk: True}
@@ -523,7 +523,7 @@ class TestCancelledAndHeld:
         run = launched(alice).runs.get()
         held = claim()
         append(held, ev.attempt_started(), ev.sandbox_started(), ev.call_started(1))
-        runs.cancel(run=run, by=alice)
+        controls.ask(run=run, by=alice, control="cancel")
         assert queue.take_away(attempt_id=held.attempt.pk, lease_token=held.lease_token)
         assert not queue.take_away(attempt_id=held.attempt.pk, lease_token=held.lease_token)
         assert Run.objects.get().exit_reason == "cancelled"

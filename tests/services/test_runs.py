@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
 from lab.models import Arm, Consent, Control, Endpoint, Experiment, Model, Run
-from lab.services import endpoints, harnesses, isolation, log, queue, runs, tasks
+from lab.services import controls, endpoints, harnesses, isolation, log, queue, runs, tasks
 from lab.services.errors import AccessDeniedError, FieldErrors
 from tests.services.builders import launched, small_task_set
 
@@ -158,7 +158,7 @@ def test_a_viewer_may_neither_launch_nor_cancel(alice: User, bob: User) -> None:
         launch(bob)
     run = launched(alice).runs.get()
     with pytest.raises(AccessDeniedError, match="operator"):
-        runs.cancel(run=run, by=bob)
+        controls.ask(run=run, by=bob, control="cancel")
 
 
 def test_tasks_of_two_sets_do_not_make_one_experiment(alice: User, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def kinds(run: Run) -> list[str]:
 
 def test_a_queued_run_is_cancelled_at_once_and_says_who_asked(alice: User) -> None:
     run = launched(alice).runs.get()
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     run.refresh_from_db()
     assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
     asked = log.read_records(run_id=run.pk)[0].event
@@ -237,8 +237,8 @@ def test_cancelling_a_run_that_a_worker_holds_asks_that_worker(alice: User, stat
     claim = queue.claim_next(worker="w")
     assert claim is not None
     Run.objects.filter(pk=run.pk).update(status=status)
-    runs.cancel(run=run, by=alice)
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
+    controls.ask(run=run, by=alice, control="cancel")
     run.refresh_from_db()
     assert (run.status, run.cancel_asked) == (status, True)
     assert Control.objects.count() == 1
@@ -248,11 +248,11 @@ def test_cancelling_a_run_that_a_worker_holds_asks_that_worker(alice: User, stat
 def test_cancelling_twice_and_after_the_end_changes_nothing(alice: User) -> None:
     run = launched(alice).runs.get()
     for _ in range(3):
-        runs.cancel(run=run, by=alice)
+        controls.ask(run=run, by=alice, control="cancel")
     assert kinds(run) == ["control_asked", "run_ended"]
 
 
 def test_a_cancelled_run_is_never_claimed(alice: User) -> None:
     run = launched(alice).runs.get()
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     assert queue.claim_next(worker="w") is None

@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.folders import create_folders
 from lab.models import Attempt, Draft, Run
-from lab.services import heartbeats, queue, runs, upkeep
+from lab.services import controls, heartbeats, queue, upkeep
 from lab.services.processes import is_dead, is_frozen
 from tests.services.builders import launched
 
@@ -111,7 +111,7 @@ def test_a_cancelled_run_of_a_frozen_worker_ends_with_the_first_tick(alice: User
     watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: worker == "frozen")
     watcher.tick()
     assert Run.objects.get().status == Run.Status.PREPARING
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     watcher.tick()
     assert Run.objects.get().exit_reason == "cancelled"
 
@@ -125,7 +125,7 @@ def test_a_cancel_that_its_worker_does_not_hear_for_a_while_ends_the_run(
     monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
     watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
     watcher.tick()
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     for _ in range(2):
         clock[0] += 1
         watcher.tick()
@@ -143,7 +143,7 @@ def test_a_tick_that_could_not_look_itself_takes_nothing_from_anybody(
     clock = [1000.0]
     monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
     watcher = upkeep.Upkeep(is_dead=lambda worker: False, is_frozen=lambda worker: False)
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     watcher.tick()
     clock[0] += 30
     watcher.tick()
@@ -154,7 +154,7 @@ def test_a_cancel_that_was_heard_is_left_to_the_worker(alice: User, monkeypatch:
     run = launched(alice).runs.get()
     held = queue.claim_next(worker="w")
     assert held is not None
-    runs.cancel(run=run, by=alice)
+    controls.ask(run=run, by=alice, control="cancel")
     queue.controls_seen(controls=queue.look(claim=held).controls)
     clock = [1000.0]
     monkeypatch.setattr(upkeep.time, "monotonic", lambda: clock[0])
