@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
+import re
 import secrets
 import threading
 from pathlib import Path
@@ -16,6 +18,7 @@ from lab.engine.errors import LabError
 from lab.models import Blob
 
 _READ_SIZE = 65_536
+_NAME = re.compile(r"[0-9a-f]{64}")
 _local = threading.local()
 
 
@@ -72,10 +75,9 @@ def blob_bytes(*, sha256: str) -> bytes:
     Raises:
         BodyMissingError: the file is gone, torn or not what its name says.
     """
-    if len(sha256) != 64 or not sha256.isalnum():
-        raise BodyMissingError(f"body missing: {sha256!r} is no SHA-256")
     try:
-        packed = path_of(sha256).read_bytes()
+        with _open(sha256) as file:
+            packed = file.read()
         data = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
     except FileNotFoundError:
         raise BodyMissingError(
@@ -95,7 +97,7 @@ def beginning_of(sha256: str, *, limit: int) -> bytes:
         BodyMissingError: the file is gone or cannot be read.
     """
     try:
-        with path_of(sha256).open("rb", buffering=0) as packed:
+        with _open(sha256) as packed:
             return _decompressor().stream_reader(packed, read_size=_READ_SIZE).read(limit)
     except (OSError, zstandard.ZstdError) as error:
         raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
@@ -108,6 +110,23 @@ def blob_text(sha256: str) -> str:
         BodyMissingError: as `blob_bytes`.
     """
     return blob_bytes(sha256=sha256).decode("utf-8", "surrogatepass")
+
+
+def _open(sha256: str) -> io.FileIO:
+    """The blob's file, opened without following a link: what lies outside the data folder is no body.
+
+    Raises:
+        BodyMissingError: the name is no SHA-256.
+        OSError: the file is gone, a link, or lies in a folder that is one.
+    """
+    if not _NAME.fullmatch(sha256):
+        raise BodyMissingError(f"body missing: {sha256[:80]!r} is no SHA-256")
+    path = path_of(sha256)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return io.FileIO(os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder))
+    finally:
+        os.close(folder)
 
 
 def _decompressor() -> zstandard.ZstdDecompressor:
