@@ -2,6 +2,9 @@
 
 Writes the run's events as one JSON object a line and says in a few lines how it ended. The exit code is 0
 when the run ended with a verdict, 1 when it did not, 2 when it could not be asked for like that.
+
+`--continue FILE` goes on with an attempt whose process was killed, from its log. `--rebuild-inputs FILE`
+compares every model call with what the log gives for it; the exit code is 1 when one differs.
 """
 
 from __future__ import annotations
@@ -18,16 +21,26 @@ from typing import Any
 
 from lab.engine import registry
 from lab.engine.errors import ExitReason, InvalidValueError, LabError
-from lab.engine.events import PatchCaptured, RunEnded, VerificationFinished
+from lab.engine.events import (
+    AttemptStarted,
+    PatchCaptured,
+    Record,
+    RunEnded,
+    SandboxStarted,
+    VerificationFinished,
+)
+from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.harnesses.conversation import check_inputs
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.harnesses.spending import Spending
-from lab.engine.limits import UNITS, parse_limit
+from lab.engine.limits import UNITS, Limits, parse_limit
 from lab.engine.llm.base import JSONObject, ModelConfig, Price
 from lab.engine.llm.endpoint import normal_base_url
 from lab.engine.llm.scripted import CONTEXT_WINDOW, SCRIPTED_MODELS
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
 from lab.engine.sandboxes.base import SandboxProvider
-from lab.engine.sinks import JSONLSink
+from lab.engine.sinks import JSONLSink, blob_folder, drop_torn_line, read_log
+from lab.engine.steering import Ask, Steering
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.loader import load_task, practice_folder
 from lab.engine.tasks.spec import TaskSpec
@@ -36,12 +49,24 @@ from lab.engine.tasks.spec import TaskSpec
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
-        spec = _spec(arguments)
-        sink = _sink(arguments.out)
+        if arguments.rebuild_inputs is not None:
+            return _rebuild_inputs(arguments.rebuild_inputs)
+        if arguments.continued is not None:
+            spec = _continued_spec(arguments)
+            sink = _opened(arguments.continued, "--continue", first_seq=spec.history[-1].seq + 1)
+        else:
+            spec = _spec(arguments)
+            sink = _sink(arguments.out)
     except LabError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    stop = StopSignal()
+    return _run(spec, sink, arguments.continued or arguments.out)
+
+
+def _run(spec: AttemptSpec, sink: JSONLSink, out: Path) -> int:
+    stop, steering = StopSignal(), Steering()
+    # Nobody else could end a pause here.
+    steering.put(Ask("resume", "the command line"))
 
     def cancel(number: int, frame: FrameType | None) -> None:
         # A second Ctrl-C ends the process as usual.
@@ -49,19 +74,40 @@ def main(argv: list[str] | None = None) -> int:
         stop.set(ExitReason.CANCELLED)
 
     signal.signal(signal.SIGINT, cancel)
-    result = run_attempt(spec, sink, stop, on_phase=lambda phase: _say(f"{phase} …"))
+    result = run_attempt(spec, sink, stop, steering=steering, on_phase=lambda phase: _say(f"{phase} …"))
     sink.append(RunEnded(exit_reason=result.exit_reason, verdict=result.verdict))
     sink.close()
-    _summarise(sink, result, arguments.out)
+    _summarise([*spec.history, *sink.records], result, out)
     return 0 if result.verdict is not None else 1
+
+
+def _rebuild_inputs(path: Path) -> int:
+    check = check_inputs(read_log(path))
+    sys.stdout.write("".join(f"{line}\n" for line in check.told()))
+    return 1 if check.differing else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.engine", description="Run one attempt at a task.")
-    parser.add_argument("--task", required=True, help="a practice task's id, or a task's folder")
-    parser.add_argument("--model", required=True, help=f"{', '.join(SCRIPTED_MODELS)}, or a name of your own")
+    parser.add_argument("--task", default="", help="a practice task's id, or a task's folder")
+    parser.add_argument("--model", default="", help=f"{', '.join(SCRIPTED_MODELS)}, or a name of your own")
     parser.add_argument("--seed", type=int, default=1, help="a repeat index from 1")
-    parser.add_argument("--out", type=Path, required=True, help="the file for the events (JSON lines)")
+    parser.add_argument("--out", type=Path, help="the file for the events (JSON lines)")
+    logs = parser.add_mutually_exclusive_group()
+    logs.add_argument(
+        "--continue",
+        dest="continued",
+        type=Path,
+        metavar="FILE",
+        help="go on from this log of a killed run; what was asked for then is in it (but a task's folder and "
+        "the key's variable)",
+    )
+    logs.add_argument(
+        "--rebuild-inputs",
+        type=Path,
+        metavar="FILE",
+        help="compare every model call with this log, run nothing",
+    )
     parser.add_argument("--harness", default="leaf-compatible", help=f"one of {', '.join(preset_names())}")
     parser.add_argument("--sandbox", choices=sorted(registry.PROVIDERS), help="default: bubblewrap")
     parser.add_argument("--data-folder", type=Path, default=Path(os.environ.get("LAB_DATA_DIR") or "var"))
@@ -79,6 +125,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _spec(arguments: argparse.Namespace) -> AttemptSpec:
+    for option in ("task", "model", "out"):
+        if not getattr(arguments, option):
+            raise InvalidValueError(f"--{option}", "", "is missing; see --help")
     if arguments.seed < 1:
         raise InvalidValueError("--seed", arguments.seed, "is not a repeat index; write 1 or more")
     task = _task(arguments.task)
@@ -100,15 +149,65 @@ def _spec(arguments: argparse.Namespace) -> AttemptSpec:
     )
 
 
+def _continued_spec(arguments: argparse.Namespace) -> AttemptSpec:
+    """The specification that the log of a killed run tells, with the log as its history.
+
+    Raises:
+        InvalidValueError: it is no such log, or has ended.
+    """
+    path = arguments.continued
+    records = read_log(path)
+    started = next((one.event for one in records if isinstance(one.event, AttemptStarted)), None)
+    if started is None:
+        raise InvalidValueError("--continue", str(path), "holds no attempt that has begun; start a new run")
+    if any(isinstance(record.event, RunEnded) for record in records):
+        raise InvalidValueError("--continue", str(path), "has ended already; start a new run")
+    fields = {name: value for name, value in started.model.items() if name in ModelConfig.model_fields}
+    try:
+        harness = HarnessConfig.model_validate(started.harness["config"])
+        model = ModelConfig.model_validate({**fields, "headers": {}})
+        limits = Limits.model_validate({name: started.limits[name] for name in UNITS})
+    except (ValueError, KeyError) as error:
+        reason = f"does not tell how it was asked for ({error}); start a new run"
+        raise InvalidValueError("--continue", str(path), reason) from None
+    task = _task(arguments.task or str(started.task.get("id", "")))
+    kinds = [one.event.sandbox for one in records if isinstance(one.event, SandboxStarted)]
+    return AttemptSpec(
+        task=task,
+        harness=harness,
+        model=model,
+        limits=limits,
+        provider=_provider(arguments.sandbox or next(iter(kinds), None), scripted=model.scripted),
+        data_folder=arguments.data_folder.resolve(),
+        label=f"cli-{os.getpid()}-{task.id}",
+        seed=started.seed,
+        api_key=_key(arguments.key_variable),
+        key_variable=arguments.key_variable,
+        history=tuple(records),
+        read_blob=lambda sha256: (blob_folder(path) / sha256).read_bytes(),
+        continued_because="its process ended before it did",
+    )
+
+
 def _sink(out: Path) -> JSONLSink:
     if out.exists():
-        raise InvalidValueError("--out", str(out), "is there already; name a new file or remove it")
+        raise InvalidValueError(
+            "--out", str(out), "is there already; name a new file, or go on with it by --continue"
+        )
+    return _opened(out, "--out")
+
+
+def _opened(path: Path, option: str, *, first_seq: int = 1) -> JSONLSink:
     try:
-        return JSONLSink(out)
+        sink = JSONLSink(path, first_seq=first_seq)
+    except BlockingIOError:
+        raise InvalidValueError(option, str(path), "is being written by another process") from None
     except OSError as error:
         raise InvalidValueError(
-            "--out", str(out), f"cannot be written ({error.strerror}); name a file in a folder that can"
+            option, str(path), f"cannot be written ({error.strerror}); name a file in a folder that can"
         ) from error
+    drop_torn_line(path)
+    return sink
 
 
 def _task(name: str) -> TaskSpec:
@@ -202,9 +301,10 @@ def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _summarise(sink: JSONLSink, result: AttemptResult, out: Path) -> None:
+def _summarise(records: list[Record], result: AttemptResult, out: Path) -> None:
     spending = Spending()
-    for event in sink.events:
+    events = [record.event for record in records]
+    for event in events:
         spending.apply(event)
     unknown = spending.unknown_costs
     facts: JSONObject = {
@@ -212,9 +312,9 @@ def _summarise(sink: JSONLSink, result: AttemptResult, out: Path) -> None:
         "verdict": result.verdict or "not graded",
         "steps": result.steps,
         "cost": f"{spending.usd} USD" + (f" and {unknown} requests of unknown cost" if unknown else ""),
-        "events": f"{len(sink.records)} in {out}",
+        "events": f"{len(records)} in {out}",
     }
-    for event in sink.events:
+    for event in events:
         if isinstance(event, PatchCaptured):
             facts["patch"] = f"{len(event.files)} files"
         if isinstance(event, VerificationFinished):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -98,6 +99,9 @@ class JSONLSink(ListSink):
     """Writes one line a record to a file, each group at once, and blobs into a folder beside it.
 
     `first_seq` is the number of the first new record, for a log that is continued.
+
+    Raises:
+        OSError: the file cannot be written, or another process is writing it (BlockingIOError).
     """
 
     def __init__(self, path: Path, *, attempt: int = 1, first_seq: int = 1) -> None:
@@ -105,6 +109,8 @@ class JSONLSink(ListSink):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: a group is one write to the system, which the death of this process cannot part.
         self._file = path.open("ab", buffering=0)
+        # Dropped by the system when this process ends, however it ends.
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._blob_folder = blob_folder(path)
 
     def append(self, event: Event) -> Record:

@@ -122,9 +122,86 @@ def test_control_c_cancels_and_keeps_the_patch(folder: Path, tmp_path: Path) -> 
     assert kinds(out)[-4:] == ["model_call_interrupted", "patch_captured", "attempt_ended", "run_ended"]
 
 
+def killed_at(folder: Path, out: Path, kind: str, count: int) -> None:
+    """Start a scripted run and kill it when its log holds so many events of this kind."""
+    asked = ["--task", "parse-duration", "--model", "scripted/struggler"]
+    process = subprocess.Popen(command(folder, out, *asked), stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not (out.exists() and out.read_text().count(f'"kind": "{kind}"') >= count):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize(("kind", "count"), [("model_call_started", 3), ("tool_call_started", 4)])
+def test_a_run_whose_process_was_killed_goes_on_from_its_log(
+    folder: Path, tmp_path: Path, kind: str, count: int
+) -> None:
+    out = tmp_path / "events.jsonl"
+    killed_at(folder, out, kind, count)
+    with out.open("a") as file:
+        file.write('{"seq": 999, "attem')  # a write that the kill tore
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.engine", "--continue", str(out), "--data-folder", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "verdict: " in done.stdout
+    records = [read_record(json.loads(line)) for line in out.read_text().splitlines()]
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    told = kinds(out)
+    assert (told.count("attempt_started"), told.count("attempt_continued"), told[-1]) == (1, 1, "run_ended")
+    assert f"{len(records)} in {out}" in done.stdout
+
+    compared = run_plain("--rebuild-inputs", str(out))
+    asked = told.count("model_call_started")
+    assert compared.returncode == 0
+    assert compared.stdout == f"{asked} of {asked} model calls are rebuilt as they were sent\n"
+
+    again = run_plain("--continue", str(out))
+    assert again.returncode == 2
+    assert "has ended already" in again.stderr
+
+
+def test_a_log_that_was_changed_is_found_out(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "events.jsonl"
+    assert run(folder, out, "--task", "parse-duration", "--model", "scripted/solver").returncode == 0
+    system = '"role": "system", "content": "'
+    out.write_text(out.read_text().replace(system, f"{system}Also: ", 1))
+    compared = run_plain("--rebuild-inputs", str(out))
+    assert compared.returncode == 1
+    assert "event 3 (attempt 1, step 1, request 1) differs: sent " in compared.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read"), ("", "no attempt that has begun"), ("nonsense\n", "line 1")],
+)
+def test_what_is_no_log_cannot_be_gone_on_from(tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "events.jsonl"
+    if content is not None:
+        path.write_text(content)
+    done = run_plain("--continue", str(path))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def run_plain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab.engine", *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--model", "scripted/solver"], ["--task", "is missing"]),
         (["--task", "nope", "--model", "scripted/solver"], ["--task", "'nope'", "parse-duration"]),
         (["--task", "parse-duration", "--model", "gpt"], ["--base-url", "is needed"]),
         (

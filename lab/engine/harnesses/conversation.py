@@ -56,12 +56,20 @@ class Conversation:
 
 
 class RebuiltInput(NamedTuple):
-    """The input of one model call, from the log. `seq` is that of its `model_call_started`."""
+    """The input of one model request, from the log. `seq` is that of its `model_call_started`."""
 
     seq: int
     body: JSONObject
     sha256_expected: str
     sha256_actual: str
+    attempt: int
+    step: int
+    request: int
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether this is what was sent."""
+        return self.sha256_expected == self.sha256_actual
 
 
 def messages_after(records: Iterable[Record]) -> list[JSONObject]:
@@ -72,6 +80,38 @@ def messages_after(records: Iterable[Record]) -> list[JSONObject]:
     return conversation.messages
 
 
+class InputCheck(NamedTuple):
+    """`equal` requests of a log are rebuilt as they were sent; `differing` are the others, without bodies."""
+
+    equal: int
+    differing: list[RebuiltInput]
+
+    @property
+    def calls(self) -> int:
+        return self.equal + len(self.differing)
+
+    def told(self) -> list[str]:
+        """The findings in words, one a line."""
+        lines = [f"{self.equal} of {self.calls} model calls are rebuilt as they were sent"]
+        for one in self.differing:
+            lines.append(
+                f"event {one.seq} (attempt {one.attempt}, step {one.step}, request {one.request}) differs: "
+                f"sent {one.sha256_expected}, rebuilt {one.sha256_actual}"
+            )
+        return lines
+
+
+def check_inputs(records: Iterable[Record]) -> InputCheck:
+    """Rebuild the input of every request of these records and compare it with the hash of what was sent."""
+    equal, differing = 0, []
+    for one in rebuild_inputs(records):
+        if one.is_equal:
+            equal += 1
+        else:
+            differing.append(one._replace(body={}))
+    return InputCheck(equal, differing)
+
+
 def rebuild_inputs(records: Iterable[Record]) -> Iterator[RebuiltInput]:
     """The body of every model request, tries within a step included, with the logged hash and its own."""
     conversation = Conversation()
@@ -80,5 +120,13 @@ def rebuild_inputs(records: Iterable[Record]) -> Iterator[RebuiltInput]:
         if isinstance(event, ModelCallStarted):
             body = conversation.body(event.max_tokens)
             body["messages"] = list(conversation.messages)
-            yield RebuiltInput(record.seq, body, event.body_sha256, canonical_sha256(body))
+            yield RebuiltInput(
+                record.seq,
+                body,
+                event.body_sha256,
+                canonical_sha256(body),
+                record.attempt,
+                event.step,
+                event.request,
+            )
         conversation.apply(event)
