@@ -67,7 +67,6 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "people.set_single_keys": lambda run: {"on": False},
     "people.set_theme": lambda run: {"theme": "dark"},
     "records.after": lambda run: {"run": run, "seq": 0, "limit": 5},
-    "runs.cancel": lambda run: {"run": run},
     "runs.launch": launch_of,
     "runs.launch_again": lambda run: {"run": run},
     "sign_in.set_password": lambda run: {"address": "192.0.2.1", "current": "", "new": "x", "again": "x"},

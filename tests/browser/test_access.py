@@ -49,7 +49,7 @@ def test_no_page_complains_overflows_or_carries_inline_style(
 ) -> None:
     paths = [
         "/", "/experiments/", "/experiments/1/", "/tasks/", "/tasks/1/", "/harnesses/", "/harnesses/1/",
-        "/endpoints/", "/endpoints/new/", "/settings/",
+        "/endpoints/", "/endpoints/new/", "/settings/", "/settings/people/", "/settings/tokens/",
         f"/runs/{built.unresolved}/", f"/runs/{built.unresolved}/?at=12", f"/runs/{built.resolved}/",
     ]  # fmt: skip
     with tab_of(browser, lab, admin, theme=theme, size={"width": width, "height": 900}) as tab:
