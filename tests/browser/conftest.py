@@ -58,18 +58,22 @@ class Built(NamedTuple):
 
 BUILD = """
 import datetime as dt
+from django.db import transaction
 from django.utils import timezone
 from lab.services.transitions import transition
 from tests import builders
 
-resolved, unresolved, long = builders.run(), builders.run(), builders.run()
-builders.believable(resolved, outcome="resolved")
-builders.believable(unresolved)
-live = builders.another_run(long, seed=2)
+# At once: a worker of this lab would take a run that it sees queued, or held by nobody.
 hour = timezone.now() + dt.timedelta(hours=1)
-live.attempts.create(n=1, worker="elsewhere/1/1", lease_token=1, lease_until=hour)
+with transaction.atomic():
+    resolved, unresolved, long = builders.run(), builders.run(), builders.run()
+    builders.believable(resolved, outcome="resolved")
+    builders.believable(unresolved)
+    live = builders.another_run(long, seed=2)
+    for run in (long, live):
+        run.attempts.create(n=1, worker="elsewhere/1/1", lease_token=1, lease_until=hour)
+        builders.start(run)
 for run in (long, live):
-    builders.start(run)
     for first in range(1, 1251, 250):
         steps = [builders.bash_step(step, f"echo {step}", "ok " * 40) for step in range(first, first + 250)]
         builders.append(run, *[event for step in steps for event in step])
