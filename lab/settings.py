@@ -153,6 +153,8 @@ SESSION_COOKIE_AGE = 14 * 24 * 3600
 CSRF_COOKIE_NAME = "lab_csrf"
 # No script reads it: forms and htmx carry the token of the page.
 CSRF_COOKIE_HTTPONLY = True
+# A megabyte or two pasted into a field is refused beside it and not by a bare 400.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8_000_000
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 # Behind a proxy with TLS. Uvicorn believes X-Forwarded-Proto of a proxy on this machine.

@@ -1,4 +1,4 @@
-"""Launching runs and stopping them."""
+"""Launching runs: new ones, and one again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_sha256
-from lab.models import Arm, Control, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
+from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -23,7 +23,7 @@ from lab.services.messages import ring_workers
 from lab.services.tasks import is_practice
 from lab.services.transitions import transition
 
-__all__ = ["FieldErrors", "cancel", "consent_without_isolation", "launch", "transition"]
+__all__ = ["FieldErrors", "consent_without_isolation", "launch", "transition"]
 
 MAX_SEEDS = 100
 MAX_RUNS = 10_000
@@ -113,21 +113,13 @@ def launch_again(*, run: Run, by: User, key: str = "") -> tuple[Run, bool]:
     stored = _key_of(key, ["again", run.pk])
     if stored and (earlier := _earlier(stored)):
         return Run.objects.get(experiment=earlier), False
-    fields = {"kind": run.experiment.kind, "task_set": run.task.task_set, "launched_by": by}
+    fields = {"task_set": run.task.task_set, "launched_by": by}
     plan = _Plan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
     with transaction.atomic():
         experiment = Experiment.objects.create(**fields, idempotency_key=stored)
         (fresh,) = _create_runs(experiment, [plan], [run.task], [run.seed])
         ring_workers()
     return fresh, True
-
-
-@for_role(Role.OPERATOR)
-def cancel(*, run: Run, by: User) -> None:
-    """As `controls.ask` with "cancel"."""
-    from lab.services import controls
-
-    controls.ask(run=run, by=by, control=Control.Kind.CANCEL)
 
 
 def facts_of(run: Run) -> dict[str, JSONObject]:

@@ -68,6 +68,8 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "people.set_theme": lambda run: {"theme": "dark"},
     "records.after": lambda run: {"run": run, "seq": 0, "limit": 5},
     "runs.launch": launch_of,
+    "sample.load": lambda run: {"seconds": 0.0},
+    "sample.remove": lambda run: {},
     "runs.launch_again": lambda run: {"run": run},
     "sign_in.set_password": lambda run: {"address": "192.0.2.1", "current": "", "new": "x", "again": "x"},
     "tokens.make": lambda run: {"name": "nightly", "role": "viewer"},

@@ -78,7 +78,8 @@ def test_a_button_that_does_not_fit_any_more_says_why(client: Client, run: Run) 
 def test_a_message_that_cannot_be_sent_stands_in_its_field_with_what_is_wrong(
     client: Client, run: Run, headers: dict[str, str]
 ) -> None:
-    long = "ü" * 1_000_000
+    # Four bytes each.
+    long = "\N{SNAKE}" * 1_000_000
     answer = client.post(f"/runs/{run.pk}/message", {"message": long}, headers=headers)
     html = answer.content.decode()
     assert answer.status_code == 422
