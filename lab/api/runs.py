@@ -13,6 +13,7 @@ from pydantic import Field
 
 from lab.api.errors import UnusableError
 from lab.api.security import TokenOf, person_of
+from lab.engine.key_shapes import masked
 from lab.models import Role, Run
 from lab.services import controls, records
 from lab.services.errors import FieldErrors
@@ -106,6 +107,8 @@ def run_state(request: HttpRequest, run_id: int) -> RunState:
     """Status, verdict, limits and sums of a run."""
     run = _run(run_id)
     facts = facts_of(run)
+    sums = Facts.from_orm(facts)
+    sums.changed_files = masked(facts.changed_files)
     return RunState(
         id=run.pk,
         experiment=run.experiment_id,
@@ -121,7 +124,7 @@ def run_state(request: HttpRequest, run_id: int) -> RunState:
         created_at=run.created_at,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        facts=Facts.from_orm(facts),
+        facts=sums,
     )
 
 
