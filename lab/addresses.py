@@ -54,7 +54,8 @@ def database(url: str) -> dict[str, Any]:
     Raises:
         AddressError: it is no address of SQLite or PostgreSQL, or the driver is not installed.
     """
-    parts = _split("DATABASE_URL", url, ("sqlite", *_POSTGRESQL_SCHEMES), "postgresql://user@host:5432/name")
+    schemes = ("sqlite", *_POSTGRESQL_SCHEMES)
+    parts = _split("DATABASE_URL", url, schemes, "PostgreSQL or SQLite", "postgresql://user@host:5432/name")
     try:
         found: dict[str, Any] = dict(dj_database_url.parse(url))
     except ValueError as error:
@@ -95,7 +96,7 @@ def redis(name: str, url: str) -> str:
         AddressError: it is none.
     """
     if url:
-        _split(name, url, _REDIS_SCHEMES, "redis://host:6379/0")
+        _split(name, url, _REDIS_SCHEMES, "Redis (or Valkey)", "redis://host:6379/0")
     return url
 
 
@@ -142,7 +143,7 @@ def how_to_install(extra: str) -> str:
     return f"Install them with `{pip} install 'trajectory-lab[{extra}]'`, or unset the variable."
 
 
-def _split(name: str, url: str, schemes: tuple[str, ...], example: str) -> SplitResult:
+def _split(name: str, url: str, schemes: tuple[str, ...], kind: str, example: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         # Reading the port is what checks it.
@@ -150,8 +151,6 @@ def _split(name: str, url: str, schemes: tuple[str, ...], example: str) -> Split
     except ValueError as error:
         raise AddressError(f"{name}: {shown(url)} cannot be read ({error}); write {example}.") from None
     if parts.scheme not in schemes or "://" not in url:
-        raise AddressError(
-            f"{name}: {shown(url) if '://' in url else _HIDDEN!r} is no address of {' or '.join(schemes)}; "
-            f"write {example}."
-        )
+        what = shown(url) if "://" in url else "what it holds"
+        raise AddressError(f"{name}: {what} is no address of {kind}; write {example}.")
     return parts

@@ -12,8 +12,12 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.servers import Postgresql, Redis
 
 REQUIRE_ALL = os.environ.get("LAB_TEST_REQUIRE_ALL") == "1"
 MISSING = "missing: "
@@ -37,6 +41,18 @@ def _command(name: str) -> Callable[[], str | None]:
     return look
 
 
+def _postgresql() -> str | None:
+    from tests.servers import postgresql_missing
+
+    return postgresql_missing()
+
+
+def _redis() -> str | None:
+    from tests.servers import redis_missing
+
+    return redis_missing()
+
+
 def _root() -> str | None:
     return None if os.geteuid() == 0 else "only root can do this (mount, change user)"
 
@@ -47,6 +63,8 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "chromium": _chromium,
     "git": _command("git"),
     "make": _command("make"),
+    "postgresql": _postgresql,
+    "redis": _redis,
     "root": _root,
 }
 _found: dict[str, str | None] = {}
@@ -138,6 +156,28 @@ def data_folder(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgresql]:
+    """A PostgreSQL of this session's own, for databases of tests' own; skips as missing without one."""
+    if reason := whats_missing("postgresql"):
+        pytest.skip(f"{MISSING}{reason}")
+    from tests.servers import Postgresql, running
+
+    with running(Postgresql()) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server() -> Iterator[Redis]:
+    """A Valkey, or Redis, of this test's own; skips as missing without one."""
+    if reason := whats_missing("redis"):
+        pytest.skip(f"{MISSING}{reason}")
+    from tests.servers import Redis, running
+
+    with running(Redis()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

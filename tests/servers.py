@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 DATABASE_VARIABLE = "LAB_TEST_DATABASE_URL"
 REDIS_VARIABLE = "LAB_TEST_REDIS_URL"
@@ -133,6 +134,9 @@ class Server:
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+OneServer = TypeVar("OneServer", bound=Server)
 
 
 class Postgresql(Server):
@@ -251,7 +255,7 @@ def _children(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(server: Server) -> Iterator[Server]:
+def running(server: OneServer) -> Iterator[OneServer]:
     """The server, started; gone afterwards with all it had stored."""
     try:
         server.start()

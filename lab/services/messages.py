@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from django.conf import settings
@@ -13,14 +15,41 @@ CLAIM_TASK = "lab.worker.claim_and_run"
 EXPIRES_SECONDS = 120
 
 _log = logging.getLogger(__name__)
-# Whoever launches does not wait for the queue: loading Celery takes half a second the first time.
-_sender = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ring")
 
 
 def ring_workers(*, runs: int = 1) -> None:
     """Queue one message for each of `runs` runs once the transaction is committed, at most one a slot."""
-    count = min(runs, settings.LAB_RUN_SLOTS)
-    transaction.on_commit(lambda: _sender.submit(_send, count))
+    transaction.on_commit(lambda: _sender.send(runs))
+
+
+class _Sender:
+    """Sends on a thread of its own: whoever launches waits neither for a broker that is away nor for Celery,
+    which takes half a second to load."""
+
+    def __init__(self) -> None:
+        # Guards the two fields below: requests and the threads of a run ring at once.
+        self._lock = threading.Lock()
+        self._due = 0
+        self._sends = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ring")
+
+    def send(self, count: int) -> None:
+        """Send so many messages soon. While a broker does not answer, those that wait do not pile up."""
+        with self._lock:
+            self._due = min(self._due + count, settings.LAB_RUN_SLOTS)
+            if self._sends:
+                return
+            self._sends = True
+        self._thread.submit(self._send_what_is_due)
+
+    def _send_what_is_due(self) -> None:
+        while True:
+            with self._lock:
+                count, self._due = self._due, 0
+                self._sends = count > 0
+            if not count:
+                return
+            _send(count)
 
 
 def _send(count: int) -> None:
@@ -34,3 +63,13 @@ def _send(count: int) -> None:
     except Exception as error:
         # Whatever it is, the runs are in the database: the tick rings again.
         _log.warning("the queue cannot be reached (%s); the tick tries again", error)
+
+
+def _begin_anew() -> None:
+    global _sender
+    _sender = _Sender()
+
+
+_sender = _Sender()
+# A fork has no thread of its parent's.
+os.register_at_fork(after_in_child=_begin_anew)
