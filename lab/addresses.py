@@ -17,6 +17,7 @@ from environs import EnvError
 POSTGRESQL = "django.db.backends.postgresql"
 SQLITE = "django.db.backends.sqlite3"
 CONNECT_SECONDS = 5
+WEB_CONNECTIONS = 20
 _POSTGRESQL_SCHEMES = ("postgres", "postgresql")
 _REDIS_SCHEMES = ("redis", "rediss")
 _HIDDEN = "***"
@@ -87,6 +88,16 @@ def database(url: str) -> dict[str, Any]:
             "options": f"{_SERVER_OPTIONS} {options.get('options', '')}".strip(),
         },
     }
+
+
+def share_connections(settings: dict[str, Any]) -> None:
+    """Let the threads of this process share connections to PostgreSQL, given Django's settings of it.
+
+    For the web process, where each request has a thread of its own and would connect anew. Not for workers: a
+    pool does not survive their fork.
+    """
+    if settings["ENGINE"] == POSTGRESQL:
+        settings["OPTIONS"]["pool"] = {"min_size": 1, "max_size": WEB_CONNECTIONS, "timeout": CONNECT_SECONDS}
 
 
 def redis(name: str, url: str) -> str:

@@ -19,9 +19,12 @@ pages = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.db import connections  # noqa: E402
 
+from lab.addresses import share_connections  # noqa: E402
 from lab.live.routing import websocket_urlpatterns  # noqa: E402
 
+share_connections(connections.settings["default"])
 application = ProtocolTypeRouter(
     {
         "http": pages,
