@@ -151,9 +151,13 @@ class WholeLab:
         except OSError:
             return 0
 
+    def has_ended(self) -> bool:
+        """Whether it was started and its process is no more."""
+        return self._process is not None and self._process.poll() is not None
+
     def stop(self) -> None:
         """Ctrl-C; killed when that does not end it in time."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or self.has_ended():
             return
         self._process.send_signal(signal.SIGINT)
         try:

@@ -26,7 +26,7 @@ class FaultPoints(AppConfig):
     def ready(self) -> None:
         kind = kind_of_this_process()
         process = Process(kind, FaultFolder(Path(settings.LAB_DATA_DIR)))
-        if kind in ("worker", "web", "tick"):
+        if kind != "other":
             process.folder.register(kind)
         if kind == "up":
             from lab.management import supervision
@@ -91,13 +91,14 @@ def _put_into_the_log(process: Process) -> None:
 
 
 def _put_into_the_queue(process: Process) -> None:
-    from lab.services import messages, queue
+    from lab.services import messages, queue, settling
 
-    def moved(won: bool, *, run_id: int, to: str, **kwargs: Any) -> None:
-        if won and to == "preparing":
-            process.come_to("claiming", run=run_id)
-        if won and to == "queued":
-            process.come_to("taking back", run=run_id)
+    def moving(point: str, wanted: str) -> Callable[..., None]:
+        def moved(won: bool, *, run_id: int, to: str, **kwargs: Any) -> None:
+            if won and to == wanted:
+                process.come_to(point, run=run_id)
+
+        return moved
 
     def claimed(claim: Any, **kwargs: Any) -> None:
         if claim is not None:
@@ -106,7 +107,8 @@ def _put_into_the_queue(process: Process) -> None:
     def at(point: str) -> Callable[..., None]:
         return lambda *args, claim, **kwargs: process.come_to(point, run=claim.run.pk)
 
-    _around(queue, "transition", after=moved)
+    _around(queue, "transition", after=moving("claiming", "preparing"))
+    _around(settling, "transition", after=moving("taking back", "queued"))
     _around(queue, "claim_next", after=claimed)
     _around(queue, "renew", before=at("renewing"))
     _around(queue, "settle", before=at("settling"), after=at("settled"))
@@ -149,7 +151,14 @@ def _put_into_the_sink(process: Process) -> None:
     import threading
 
     from lab.engine.sandboxes.local import LocalSandbox
+    from lab.services import blobs
     from lab.worker.sink import DatabaseSink
+
+    # A child works on one run at a time.
+    current: list[int] = [0]
+
+    def archiving(sink: Any, data: bytes) -> None:
+        current[0] = sink._run_id
 
     def streaming(sink: Any, *, step: int, **kwargs: Any) -> None:
         process.come_to("asking", run=sink._run_id, steps=[step])
@@ -165,5 +174,6 @@ def _put_into_the_sink(process: Process) -> None:
             ).start()
 
     _around(DatabaseSink, "draft", after=lambda _, sink, **kwargs: streaming(sink, **kwargs))
-    _around(DatabaseSink, "put_blob", after=archived)
+    _around(DatabaseSink, "put_blob", before=archiving, after=archived)
+    _around(blobs, "put", before=lambda **kwargs: process.come_to("archiving", run=current[0]))
     _around(LocalSandbox, "exec", before=running)

@@ -7,6 +7,7 @@ comes to the point again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Victim = Literal["here", "worker", "web", "tick"]
-Action = Literal["kill", "stop", "delay", "database_error", "disk_full"]
+Victim = Literal["here", "worker", "web", "tick", "up"]
+Action = Literal["kill", "terminate", "stop", "delay", "database_error", "disk_full"]
 
 # Kinds of events before and after whose commit something can happen.
 COMMITS = (
@@ -46,6 +47,7 @@ POINTS = (
     "sandbox made",  # not in the log yet
     "asking",  # in the middle of a model call, while the answer streams
     "running a command",
+    "archiving",
     "archived",  # a change is kept as a blob, the event that names it is not stored
     "renewing",
     "settling",
@@ -63,8 +65,9 @@ class Fault:
     """One thing that happens once.
 
     `point` is one of POINTS. `run` and `step` None: any. `nth` counts how often a process came to the point
-    with this run and step. `victim` "here" is the process that came there. `wait`: so many seconds later.
-    `seconds` is how long a frozen process stays frozen, and a delayed one waits.
+    with this run and step. `victim` "here" is the process that came there, "up" the one that started them
+    all. `wait`: so many seconds later. `seconds` is how long a frozen process stays frozen, and a delayed
+    one waits.
     """
 
     point: str
@@ -139,10 +142,8 @@ class FaultFolder:
         (self._folder / f"{kind}.pid").write_text(str(os.getpid()))
 
     def pid(self, kind: str) -> int:
-        try:
-            return int((self._folder / f"{kind}.pid").read_text())
-        except FileNotFoundError:
-            return 0
+        """The number of the process of this kind that was started last."""
+        return int((self._folder / f"{kind}.pid").read_text())
 
     def note_append(self, **what: Any) -> None:
         """Note what was appended under which lease: the log itself does not say."""
@@ -214,10 +215,11 @@ class Process:
             subprocess.Popen(wake, start_new_session=True, env={}, stdout=subprocess.DEVNULL)
             os.kill(pid, signal.SIGSTOP)
             return
-        if pid:
-            os.kill(pid, signal.SIGKILL)
-        if fault.victim == "worker" or pid == os.getpid():
-            # Its children die with it, this one among them, a moment later.
+        # One that is being started again has another number by now.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM if fault.action == "terminate" else signal.SIGKILL)
+        if fault.action == "kill" and fault.victim in ("here", "worker", "up"):
+            # What it started dies with it, this process too, a moment later.
             time.sleep(10)
 
     def _pid_of(self, victim: Victim) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -11,15 +12,19 @@ from pathlib import Path
 
 from tests.e2e.faults import Fault, FaultFolder
 from tests.e2e.stories import Story, read_stories
-from tests.whole_lab import WholeLab, commands, wait_for
+from tests.whole_lab import WholeLab, commands
 
 LEASE_SECONDS = "3"
+# When a worker that does not answer has certainly lost its lease: that ran out, was doubted for a while, and
+# the tick has looked.
+TAKEN_AFTER_SECONDS = 9.0
 _LAUNCH = """
 from tests.e2e.inside import launch
 folder, told, ring = arguments
 print(json.dumps(launch(folder, told, ring=ring)))
 """
 _LEFT_SECONDS = 60.0
+_IDENTIFIER = re.compile(r"""['"]identifier['"]: ['"]([\w-]+)['"]""")
 # Number of the user that commands run as. One lab at a time has it, so that its processes are told by it.
 _UIDS = range(61_000, 64_000)
 
@@ -54,19 +59,26 @@ class HarmedLab(WholeLab):
         """Launch, wait for the end of all, and tell what became of them."""
         runs = self.launch(told)
         self.wait_until_ended(runs, seconds=seconds)
+        return self.stories(runs)
+
+    def stories(self, runs: Sequence[int]) -> list[Story]:
         return read_stories(self, runs)
 
     def wait_until_ended(self, runs: Sequence[int], *, seconds: float) -> None:
-        """
+        """Wait; should `manage.py up` itself have been ended, it is started again, as a person would.
+
         Raises:
             TimeoutError: names the runs that have not ended, and what they came to.
         """
         marks = ",".join("?" for _ in runs)
         sql = f"SELECT id, status, last_seq FROM lab_run WHERE status <> 'ended' AND id IN ({marks})"  # noqa: S608
-        try:
-            wait_for(lambda: not self.query(sql, *runs), what="the end of the runs", seconds=seconds)
-        except TimeoutError as late:
-            raise TimeoutError(f"{late}: {self.query(sql, *runs)}\n{self.output[-4000:]}") from None
+        until = time.monotonic() + seconds
+        while going_on := self.query(sql, *runs):
+            if self.has_ended():
+                self.start()
+            if time.monotonic() > until:
+                raise TimeoutError(f"{seconds:.0f} s and no end of {going_on}\n{self.output[-4000:]}")
+            time.sleep(0.25)
 
     def not_happened(self, runs: Sequence[int], told: Sequence[Sequence[Fault]]) -> list[str]:
         """Faults that were told and did not happen: their point was never reached, and nothing was tested."""
@@ -99,17 +111,13 @@ class HarmedLab(WholeLab):
         ]
 
     def _control_groups(self) -> list[Path]:
-        """Groups of sandboxes that carry this lab's runs; found by the names that its log gives."""
+        """Groups of this lab's sandboxes; found by the names that its log gives."""
         rows = self.query("SELECT payload FROM lab_event WHERE kind = 'sandbox_started'")
-        found = []
-        for (payload,) in rows:
-            text = payload if isinstance(payload, str) else str(payload)
-            found += [
-                name
-                for name in text.replace('"', "'").split("'")
-                if name.startswith(("bubblewrap-run-", "process-run-"))
-            ]
-        return [path for name in set(found) for path in Path("/sys/fs/cgroup").glob(f"**/lab/{name}")]
+        names = {_IDENTIFIER.search(str(payload)) for (payload,) in rows}
+        ours = {found[1] for found in names if found}
+        mount = Path("/sys/fs/cgroup")
+        parents = [path for depth in ("lab", "*/lab", "*/*/lab") for path in mount.glob(depth)]
+        return [path for parent in parents for path in parent.glob("*-run-*") if path.name in ours]
 
     def _half_written(self) -> list[Path]:
         """Files beside their place: of blobs, of messages, of environments."""

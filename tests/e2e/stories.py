@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,12 @@ class Story:
         """What the model said and was told in the last attempt, without ids, which a seed decides."""
         added = self.of("model_call_finished", "tool_call_finished", attempt=self.last_attempt)
         return [_without_ids(event["message"]) for event in added]
+
+    @property
+    def seconds(self) -> float:
+        """From the first event to the last."""
+        first, last = (dt.datetime.fromisoformat(self.events[place]["at"]) for place in (0, -1))
+        return (last - first).total_seconds()
 
     @property
     def continuations(self) -> int:
