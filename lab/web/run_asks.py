@@ -111,7 +111,7 @@ def _used(run: Run, name: str) -> str:
         return ""
     facts = facts_of(run)
     if name == "max_cost_usd" and facts.cost is None and facts.calls:
-        return "unknown what is used"
+        return "unknown so far"
     at_least = "at least " if name == "max_cost_usd" and facts.cost_unknown else ""
     return f"{at_least}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
 
