@@ -24,12 +24,11 @@ _LONGEST_WAIT = 60.0
 
 def wall_time_allowed(steering: Steering, limit: float) -> float | None:
     """The wall time in seconds that will hold when what is asked for takes effect, if that is more."""
-    limits = Limits(max_total_time_sec=limit)
+    after: float | None = limit
     for ask in steering.pending():
         if ask.control == "limit" and ask.value.get("limit") == "max_total_time_sec":
             with contextlib.suppress(InvalidValueError):
-                limits = limits.changed("max_total_time_sec", ask.value.get("after"))
-    after = limits.max_total_time_sec
+                after = Limits().changed("max_total_time_sec", ask.value.get("after")).max_total_time_sec
     return None if after is None else max(limit, after)
 
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import lab
 from lab.engine import registry
@@ -39,6 +39,7 @@ from lab.engine.events import (
     SandboxLost,
 )
 from lab.engine.facts import harness_facts, model_facts, task_facts
+from lab.engine.followed_log import FollowedLog
 from lab.engine.harnesses.base import Ending, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
@@ -92,28 +93,6 @@ def _no_phase(phase: Phase) -> None:
     return
 
 
-class _Log:
-    """The attempt's log: appends events and takes what was stored into the folds that follow it."""
-
-    def __init__(self, sink: RedactingSink, history: tuple[Record, ...]) -> None:
-        self._sink = sink
-        self._history = history
-        self._folds: list[Callable[[Event], None]] = []
-
-    def emit(self, *events: Event) -> list[Record]:
-        records = self._sink.append_all(events)
-        for record in records:
-            for apply in self._folds:
-                apply(record.event)
-        return records
-
-    def follow(self, apply: Callable[[Event], None]) -> None:
-        """Let a fold take in the history now and each new event when it is stored."""
-        for record in self._history:
-            apply(record.event)
-        self._folds.append(apply)
-
-
 class _Attempt:
     """The state of one attempt."""
 
@@ -129,7 +108,7 @@ class _Attempt:
         self.sink = RedactingSink(sink, self.redactor)
         self.family = registry.family(spec.harness.family)
         self.standing = where_it_stands(spec.history)
-        self.log = _Log(self.sink, spec.history)
+        self.log = FollowedLog(self.sink, spec.history)
         self.emit = self.log.emit
         self.conversation = Conversation()
         self.log.follow(self.conversation.apply)
@@ -220,7 +199,7 @@ class _Attempt:
         self.on_phase("preparing")
         self._check_stop()
         archives = None
-        if self.standing.started is not None:
+        if self.standing.has_had_sandbox:
             archives = stored_changes(self.standing.changes, self.spec.read_blob)
         self.sandbox = AgentSandbox(
             self.spec.task, self._sandbox_spec, emit=self.emit, put_blob=self.sink.put_blob

@@ -8,45 +8,31 @@ came in. Ids that a server left out or used twice are the client's own.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 import jinja2
 import jinja2.sandbox
 
-from lab.engine import registry
 from lab.engine.errors import (
     AttemptStoppedError,
     ExitReason,
-    InfrastructureError,
     InvalidValueError,
-    SandboxLostError,
 )
 from lab.engine.events import (
-    Event,
     LimitReached,
     ModelCallFinished,
-    ToolCallFinished,
-    ToolCallInterrupted,
-    ToolCallStarted,
 )
-from lab.engine.harnesses.arguments import ParsedArguments, parse_arguments, protocol_notes
+from lab.engine.harnesses.arguments import parse_arguments, protocol_notes
 from lab.engine.harnesses.base import Ending, HarnessConfig, Session
 from lab.engine.harnesses.conversation import cap_field
 from lab.engine.harnesses.leaf_counts import LeafCounts
+from lab.engine.harnesses.tool_calls import ToolCalls
 from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.client import ContextOverflowError, complete_body
-from lab.engine.tools.base import ToolContext, ToolResult, execute
 
-# What a raw text of arguments may take of the explanation sent back to the model.
-_RAW_SHOWN = 2_000
 _SMALLEST_CAP = 1_024
-# Executors that only look: nothing of the workspace can have changed through them.
-_READ_ONLY = frozenset({"read", "glob"})
 
 
 class Leaf:
@@ -142,33 +128,13 @@ _LEAFS_OWN = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One tool call of a reply: its place from 1, its id in the conversation, and what it asks for."""
-
-    index: int
-    call_id: str
-    tool: str
-    executor: str
-    raw: str
-    parsed: ParsedArguments
-
-
 class _Loop:
     """The state of one run through the loop."""
 
     def __init__(self, leaf: Leaf, session: Session) -> None:
         self.leaf = leaf
         self.session = session
-        self.executors = {tool.name: tool.executor for tool in session.config.tools}
-        self.context = ToolContext(
-            sandbox=session.sandbox,
-            stop=session.stop,
-            redactor=session.redactor,
-            limits=session.config.observation_limits,
-            bash_timeout=session.config.bash_timeout_sec,
-            glob_limit=session.config.glob_limit,
-        )
+        self.calls = ToolCalls(session)
         self.counts = LeafCounts()
         session.follow(self.counts.apply)
 
@@ -221,11 +187,12 @@ class _Loop:
             return Ending(ExitReason.AGENT, final_message=_last_words(reply))
         standing = self.session.standing
         begun = standing.step == self.counts.answered
-        for call in self._calls(reply):
+        for call in self.calls.of(reply):
             if begun and call.index in standing.finished_calls:
                 continue
             self.session.checkpoint.look()
-            self._execute(call, again=begun and call.index == standing.interrupted_call)
+            again = begun and call.index == standing.interrupted_call
+            self.calls.execute(call, step=self.counts.answered, again=again)
         return None
 
     def _is_spoken_to(self) -> bool:
@@ -305,112 +272,6 @@ class _Loop:
             return ExitReason.MAX_TOKENS_PER_TURN
         return ExitReason.MAX_CONTEXT_LEN
 
-    def _calls(self, reply: Reply) -> list[_Call]:
-        return [
-            _Call(
-                index=index,
-                call_id=call.id,
-                tool=call.name,
-                executor=self.executors.get(call.name, ""),
-                raw=call.arguments,
-                parsed=parse_arguments(call.arguments),
-            )
-            for index, call in enumerate(reply.tool_calls, start=1)
-        ]
-
-    def _execute(self, call: _Call, *, again: bool) -> None:
-        """Execute one call; exactly one tool message follows."""
-        session = self.session
-        arguments, malformed = call.parsed
-        executor = registry.executor(call.executor) if call.executor else None
-        session.emit(
-            ToolCallStarted(
-                step=self.counts.answered,
-                index=call.index,
-                call_id=call.call_id,
-                tool=call.tool,
-                executor=call.executor,
-                arguments=arguments,
-                raw_arguments=call.raw,
-                malformed=malformed,
-                timeout=executor.timeout(self.context, arguments) if executor is not None else None,
-                again=again,
-            )
-        )
-        started = time.monotonic()
-        if executor is None:
-            self._finished(call, ToolResult(f"Unknown tool: {call.tool}", failed=True), started)
-        elif malformed and session.config.malformed_arguments == "explain":
-            self._finished(call, ToolResult(_explanation(call), failed=True), started)
-        else:
-            try:
-                result = execute(executor, self.context, arguments)
-            except SandboxLostError as lost:
-                self._interrupted(call, ToolResult(""), started, f"sandbox lost: {lost}")
-                raise
-            self._executed(call, result, started)
-
-    def _executed(self, call: _Call, result: ToolResult, started: float) -> None:
-        """The end of a call that ran, and what it changed: one group in the log."""
-        session = self.session
-        seconds = time.monotonic() - started
-        changed: Sequence[Event] = ()
-        try:
-            if call.executor not in _READ_ONLY:
-                changed = session.changed(step=self.counts.answered, index=call.index, call_id=call.call_id)
-        except InfrastructureError as broken:
-            self._interrupted(call, result, started, f"what it changed cannot be known: {broken}")
-            raise
-        if result.interrupted:
-            reason = session.stop.reason or ExitReason.UNKNOWN
-            self._interrupted(call, result, started, reason.value, changed)
-            raise AttemptStoppedError(reason)
-        self._finished(call, result, started, seconds, changed)
-
-    def _finished(
-        self,
-        call: _Call,
-        result: ToolResult,
-        started: float,
-        seconds: float | None = None,
-        changed: Sequence[Event] = (),
-    ) -> None:
-        self.session.emit(
-            ToolCallFinished(
-                step=self.counts.answered,
-                index=call.index,
-                call_id=call.call_id,
-                observation=result.observation,
-                observation_dropped=result.dropped,
-                whole=result.whole,
-                message={"role": "tool", "tool_call_id": call.call_id, "content": result.observation},
-                failed=result.failed,
-                exit_code=result.exit_code,
-                timed_out=result.timed_out,
-                out_of_memory=result.out_of_memory,
-                stdout=result.stdout,
-                stderr=result.stderr,
-                seconds=time.monotonic() - started if seconds is None else seconds,
-            ),
-            *changed,
-        )
-
-    def _interrupted(
-        self, call: _Call, result: ToolResult, started: float, reason: str, changed: Sequence[Event] = ()
-    ) -> None:
-        self.session.emit(
-            ToolCallInterrupted(
-                step=self.counts.answered,
-                index=call.index,
-                call_id=call.call_id,
-                reason=reason,
-                stdout=result.stdout,
-                stderr=result.stderr,
-                seconds=time.monotonic() - started,
-            ),
-            *changed,
-        )
-
     def say_limit(self, reason: ExitReason) -> None:
         """The event of the limit that ended the run, if the lab's own count reached it.
 
@@ -449,15 +310,6 @@ class _Loop:
 
 def _last_words(reply: Reply) -> str:
     return reply.content or reply.refusal
-
-
-def _explanation(call: _Call) -> str:
-    raw = call.raw if len(call.raw) <= _RAW_SHOWN else f"{call.raw[:_RAW_SHOWN]}…"
-    return (
-        f"The arguments of this {call.tool} call could not be parsed, so it was not executed: "
-        f"{call.parsed.malformed}.\nThe arguments as received:\n{raw}\n"
-        "Send the call again with one valid JSON object as arguments."
-    )
 
 
 _TEMPLATES = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
