@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast, get_args
+from typing import NamedTuple
 
+from lab.engine.events import ControlAsked
 from lab.engine.limits import Limits
-from lab.engine.resume import limits_after
+from lab.engine.resume import limits_after, where_it_stands
 from lab.engine.steering import Ask
-from lab.engine.steering import Control as Steered
 from lab.models import Event, Run
 from lab.services import log
 
@@ -24,18 +24,15 @@ class AskedSoFar(NamedTuple):
 def asked_of(*, run_id: int, attempt: int) -> AskedSoFar:
     """What was asked of the run. What this attempt itself has heard and not done yet, its history says."""
     rows = Event.objects.filter(run_id=run_id, kind__in=("control_asked", *_EFFECTS)).order_by("seq")
-    asked: dict[int, Any] = {}
-    heard, done = set(), set()
-    for row in rows:
-        number = row.payload.get("ask", 0)
-        if row.kind in _EFFECTS:
-            done.add(number)
-        elif number:
-            heard.add(number)
-            if row.attempt < attempt and row.payload["control"] in get_args(Steered):
-                asked[number] = row
-    left = [log.read_row(row).event for number, row in asked.items() if number not in done]
-    return AskedSoFar(frozenset(heard), tuple(_ask(event) for event in left))
+    records = [log.read_row(row) for row in rows]
+    standing = where_it_stands(records)
+    earlier = {
+        record.event.ask
+        for record in records
+        if isinstance(record.event, ControlAsked) and record.attempt < attempt
+    }
+    left = tuple(ask for ask in standing.asks if ask.number in earlier)
+    return AskedSoFar(frozenset(standing.heard), left)
 
 
 def limits_before(*, run: Run, attempt: int) -> Limits:
@@ -43,7 +40,3 @@ def limits_before(*, run: Run, attempt: int) -> Limits:
     changes = Event.objects.filter(run=run, attempt__lt=attempt, kind="limit_changed").order_by("seq")
     events = [log.read_row(row).event for row in changes]
     return limits_after(Limits.model_validate(run.arm.limits), events)
-
-
-def _ask(event: Any) -> Ask:
-    return Ask(control=cast(Steered, event.control), person=event.person, number=event.ask, value=event.value)
