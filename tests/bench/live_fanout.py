@@ -7,6 +7,12 @@ never reads (L4). Latency is from the commit (for the floor: from the send) to t
 `lost` counts events that some viewer had not 10 s after the last, `disordered` those that came before an
 earlier one. Prints one JSON object with the ratios. Targets: p50 at most 2.5 times raw plus the watcher's
 20 ms, p99 at most 3 times raw plus 20 ms, nothing lost, a stalled viewer changes p99 by less than 10 %.
+
+On the built-in database, or on an empty one that DATABASE_URL names, and with the doorbell of LAB_REDIS_URL:
+
+    python -m tests.servers sh -c 'DATABASE_URL=$LAB_TEST_DATABASE_URL python -m tests.bench.live_fanout'
+
+PostgreSQL rings the watcher, which then has no 20 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +37,8 @@ from websockets.asyncio.server import ServerConnection, broadcast, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Origin
 
-ALLOWANCE_MS = 20.0
+# The watcher's look at SQLite.
+ALLOWANCE_MS = 0.0 if os.environ.get("DATABASE_URL", "").startswith("postgres") else 20.0
 PAYLOAD = "x" * 2_000
 
 
@@ -264,6 +271,7 @@ def _together(parts: list[Measured]) -> dict[str, float | int]:
 def _summary(figures: dict[str, dict[str, float | int]]) -> dict[str, object]:
     raw, lab, stalled = figures["raw"], figures["lab"], figures["lab_one_stalled"]
     return {
+        "allowance_ms": ALLOWANCE_MS,
         **figures,
         "L1_p50_minus_watcher_over_raw": round((lab["p50"] - ALLOWANCE_MS) / raw["p50"], 2),
         "L1_p99_minus_watcher_over_raw": round((lab["p99"] - ALLOWANCE_MS) / raw["p99"], 2),
