@@ -21,6 +21,7 @@ _ROWS_AT_ONCE = 50
 
 _BESIDE_PARTS = ("home/_todo.html", "home/_lab.html")
 _HOME_PARTS = ("home/_slots.html", "home/_finished.html", "home/_latest.html", "components/_running.html")
+_EXPERIMENT_PARTS = ("experiments/_counts.html", "experiments/_arms.html")
 
 RowState = tuple[int, int, str, bool]
 
@@ -106,8 +107,8 @@ def _beside() -> list[str]:
 def _parts(topic: Topic) -> list[str]:
     """What the page says of all runs of the list together."""
     if topic.kind == "experiment":
-        counts = overview.experiment_counts(topic.key)
-        return [render_to_string("experiments/_counts.html", {"counts": counts})]
+        counts, arms = overview.experiment_counts(topic.key), overview.arms_of(topic.key)
+        return [render_to_string(name, {"counts": counts, "arms": arms}) for name in _EXPERIMENT_PARTS]
     slots = overview.slots()
     context = {"slots": slots, "running_count": slots.busy, "latest": overview.latest_experiment()}
     return [render_to_string(name, context) for name in _HOME_PARTS]

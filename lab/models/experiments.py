@@ -49,6 +49,11 @@ class Experiment(models.Model):
     def __str__(self) -> str:
         return f"experiment {self.pk}"
 
+    @property
+    def demo(self) -> bool:
+        """Recorded runs to look at: marked wherever they are shown, and in no total of the lab's own."""
+        return self.kind == self.Kind.DEMO
+
 
 class Arm(models.Model):
     """Harness version × model × effective limits."""
@@ -77,8 +82,9 @@ class RunQuerySet(models.QuerySet["Run"]):
     def for_rows(self) -> RunQuerySet:
         """Runs with everything a row of a list shows, in one query, and without prompts and settings."""
         return self.select_related(
-            "facts", "task", "arm__harness_version__harness", "arm__model__endpoint"
+            "facts", "task", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
         ).defer(
+            "experiment__budgets",
             "task__environment",
             "arm__harness_version__config",
             "arm__harness_version__source",
@@ -86,6 +92,10 @@ class RunQuerySet(models.QuerySet["Run"]):
             "arm__model__extra_body",
             "arm__model__endpoint__headers",
         )
+
+    def real(self) -> RunQuerySet:
+        """Runs of this lab's own: those of a demo are in no total."""
+        return self.exclude(experiment__kind=Experiment.Kind.DEMO)
 
     def comparable(self) -> RunQuerySet:
         """Runs that went on as their arm says: people changed no limit and sent no message."""

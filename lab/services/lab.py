@@ -12,7 +12,7 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from lab.models import Blob, Call
+from lab.models import Blob, Call, Experiment
 from lab.services import heartbeats
 from lab.services.isolation import Isolation, isolation
 
@@ -60,7 +60,8 @@ def _sandbox(found: Isolation) -> str:
 
 def _spent_today() -> str:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    sums = Call.objects.filter(started_at__gte=today).aggregate(
+    real = Call.objects.exclude(run__experiment__kind=Experiment.Kind.DEMO)
+    sums = real.filter(started_at__gte=today).aggregate(
         spent=Sum("cost"), calls=Count("pk"), unknown=Count("pk", filter=Q(cost=None))
     )
     if not sums["calls"]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Avg, Count, Q, QuerySet, Sum
+from django.db.models import Avg, Case, Count, Q, QuerySet, Sum, When
 from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
-from lab.models import Experiment, Model, Run, RunFacts, Task, TaskSet
+from lab.models import Arm, Experiment, Model, Run, RunFacts, Task, TaskSet
 from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 
@@ -72,12 +72,13 @@ class Standing(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """How full the lab is."""
+    """How full the lab is. `finished` counts this lab's own runs, `demo` recorded ones that were loaded."""
 
     busy: int
     total: int
     queued: int
     finished: int
+    demo: int
 
 
 class ExperimentCounts(NamedTuple):
@@ -103,12 +104,14 @@ def finished() -> QuerySet[Run]:
 def slots() -> Slots:
     """How many runs hold a slot, wait for one and have ended, in one query."""
     free = [Run.Status.QUEUED, Run.Status.ENDED]
+    demo = Q(experiment__kind=Experiment.Kind.DEMO)
     return Slots(
         total=settings.LAB_RUN_SLOTS,
         **Run.objects.aggregate(
             busy=Count("pk", filter=~Q(status__in=free)),
             queued=Count("pk", filter=Q(status=Run.Status.QUEUED)),
-            finished=Count("pk", filter=Q(status=Run.Status.ENDED)),
+            finished=Count("pk", filter=Q(status=Run.Status.ENDED) & ~demo),
+            demo=Count("pk", filter=demo),
         ),
     )
 
@@ -143,6 +146,13 @@ def experiment_counts(experiment_id: int) -> ExperimentCounts:
     return ExperimentCounts(row["total"], row["ended"], rate_of(row))
 
 
+def arms_of(experiment_id: int) -> list[tuple[Arm, Rate]]:
+    """The arms of an experiment by their letters, each with how its graded runs came out."""
+    arms = Arm.objects.filter(experiment_id=experiment_id).annotate(**rates("runs")).order_by("letter")
+    arms = arms.select_related("harness_version__harness", "model__endpoint")
+    return [(arm, rate_of(arm)) for arm in arms.defer("harness_version__config", "harness_version__source")]
+
+
 def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
     """At most five things to do next, the most pressing first."""
     found = [
@@ -167,6 +177,7 @@ def forecasts() -> dict[int, Forecast]:
     """Model row -> what its earlier graded runs took; a model without such runs is not in it."""
     rows = (
         RunFacts.objects.filter(verdict__in=GRADED, agent_seconds__isnull=False)
+        .exclude(run__experiment__kind=Experiment.Kind.DEMO)
         .exclude(Q(limits_changed=True) | Q(got_message=True))
         .values("run__arm__model")
         .annotate(
@@ -184,9 +195,10 @@ def forecasts() -> dict[int, Forecast]:
 
 
 def latest_experiment() -> Standing | None:
-    """The newest experiment with more than one run, None when there is none."""
+    """The newest experiment with more than one run, a demo only where there is no other; None without one."""
     counted = Experiment.objects.annotate(run_count=Count("runs")).filter(run_count__gt=1)
-    experiment = counted.order_by("-pk").first()
+    own_first = Case(When(kind=Experiment.Kind.DEMO, then=1), default=0)
+    experiment = counted.order_by(own_first, "-pk").first()
     if experiment is None:
         return None
     arms = experiment.arms.select_related("model").annotate(**rates("runs")).order_by("letter")
@@ -250,12 +262,13 @@ def _invalid_tasks(task_set: TaskSet | None) -> list[Suggestion]:
 
 def _infrastructure() -> list[Suggestion]:
     broken = (
-        Run.objects.filter(status=Run.Status.ENDED, facts__verdict="", exit_reason__gt="")
+        Run.objects.real()
+        .filter(status=Run.Status.ENDED, facts__verdict="", exit_reason__gt="")
         .exclude(exit_reason="cancelled")
         .order_by("-ended_at")
         .first()
     )
-    newest = Run.objects.filter(status=Run.Status.ENDED).order_by("-ended_at").first()
+    newest = Run.objects.real().filter(status=Run.Status.ENDED).order_by("-ended_at").first()
     # Only while it is news: a later run that ended well says that the trouble is over.
     if broken is None or newest is None or newest.pk != broken.pk:
         return []

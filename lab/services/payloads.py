@@ -7,14 +7,15 @@ A mapping of the event that has a `$blob` or `$plain` of its own (arguments a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lab.engine.llm.base import JSONObject
 
 LONG_TEXT_BYTES = 4096
 PREVIEW_CHARACTERS = 400
-_MARKS = ("$blob", "$plain")
+REFERENCE = "$blob"
+_MARKS = (REFERENCE, "$plain")
 
 
 def thin(payload: JSONObject, *, keep: Callable[[bytes], str]) -> JSONObject:
@@ -30,6 +31,19 @@ def whole(payload: JSONObject, *, text_of: Callable[[JSONObject], str]) -> JSONO
 def is_reference(value: object) -> bool:
     """Whether a value of a thin payload stands for a long text."""
     return isinstance(value, dict) and "$blob" in value
+
+
+def references(value: Any) -> Iterator[str]:
+    """The SHA-256 of every long text that a thin payload stands for."""
+    if isinstance(value, list):
+        for item in value:
+            yield from references(item)
+    elif isinstance(value, dict):
+        if is_reference(value):
+            yield value[REFERENCE]
+            return
+        for item in value.get("$plain", value).values():
+            yield from references(item)
 
 
 def short_text(value: object) -> str:

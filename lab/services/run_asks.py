@@ -73,7 +73,14 @@ def _name(control: Control) -> str:
     return control.asked_by.get_username()
 
 
-def marks_of(facts: RunFacts) -> list[str]:
-    """What people changed about a run, in words; rates leave a marked run out and count it beside."""
-    found = ["limits changed"] if facts.limits_changed else []
-    return [*found, "got a message"] if facts.got_message else found
+def marks_of(run: Run, facts: RunFacts) -> list[str]:
+    """What sets a run apart, in words: a recording to look at, or people stepped in.
+
+    Rates leave a run out that people changed something about, and count it beside.
+    """
+    marks = {
+        "demo": run.experiment.demo,
+        "limits changed": facts.limits_changed,
+        "got a message": facts.got_message,
+    }
+    return [mark for mark, holds in marks.items() if holds]

@@ -185,7 +185,7 @@ def panel(run: Run) -> Panel:
         start_seq=start_of_attempt(run, attempt=attempt.n) if attempt and again else 1,
         actions=asks.actions,
         waiting=asks.waiting,
-        marks=marks_of(facts),
+        marks=marks_of(run, facts),
     )
 
 
@@ -488,7 +488,7 @@ def row_of(run: Run) -> RunRow:
     )
     return RunRow(
         badge=badge_of(run),
-        marks=marks_of(facts),
+        marks=marks_of(run, facts),
         begun=not ended and (run.started_at is not None or run.status != Run.Status.QUEUED),
         list="ended" if ended else "active",
         pending=_pending(run, facts),

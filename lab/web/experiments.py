@@ -38,7 +38,7 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "place": "experiments",
         "experiment": experiment,
-        "arms": experiment.arms.select_related("harness_version__harness", "model__endpoint"),
+        "arms": overview.arms_of(pk),
         "page": page,
         "counts": overview.experiment_counts(pk),
     }

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import isolation, lab, overview, runs, tasks
+from lab.services import isolation, lab, overview, runs, sample, tasks
 from lab.services.errors import FieldErrors
 from lab.web.forms import LaunchForm
 from lab.web.http import for_role, signed_in
@@ -81,5 +81,6 @@ def _context(form: LaunchForm, *, fresh: bool) -> dict[str, Any]:
         "most_finished": overview.FINISHED_SHOWN,
         "todo": overview.suggestions(task_set=tasks.current_task_set()),
         "latest": overview.latest_experiment(),
+        "sample": sample.state_if_known(),
         "lab": lab.state(),
     }
