@@ -96,6 +96,7 @@ def _configure(app: Celery) -> None:
         accept_content=["json"],
         task_serializer="json",
         result_backend=None,
+        worker_pool="lab.worker.pool:TaskPool",
         worker_hijack_root_logger=False,
         worker_send_task_events=False,
         enable_utc=True,

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import select
+import signal
 import socket
 import sys
 import termios
@@ -15,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from celery import signals  # type: ignore[import-untyped] # has no types
+from django.conf import settings
 from django.db import close_old_connections, connections
 
 from lab.celery import RUNS_QUEUE, app
@@ -31,14 +33,30 @@ _log = logging.getLogger(__name__)
 # children hear the end of file when it is killed, and before that a byte, which nobody takes out, when it is
 # stopped.
 _hear, _speak = os.pipe()
+# A pool child that is stopped itself, as by a service manager that stops every process, hears it here.
+_hear_own, _speak_own = os.pipe()
+_TOLD_SECONDS = 0.5
+# Beside the time that runs get for a stop: what Celery needs to end.
+_CELERY_SECONDS = 10.0
 
 
 @app.task(name="lab.worker.claim_and_run", ignore_result=True)  # type: ignore[untyped-decorator]
 def claim_and_run() -> None:
     """Claim the next run that may start and run one attempt of it."""
     close_old_connections()
-    if _worker_stops(within=0.0):
-        return
+    # Set for each task: the pool sets its own handler after a child has started.
+    before = signal.signal(signal.SIGTERM, lambda *_: os.write(_speak_own, b"s"))
+    try:
+        if not _stops(within=0.0):
+            _claim_and_run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if _waiting(_hear_own):
+        # Once the pool has heard that this task is done: it takes a child that ends within one for lost.
+        threading.Timer(_TOLD_SECONDS, os._exit, (0,)).start()
+
+
+def _claim_and_run() -> None:
     claim = queue.claim_next(worker=process_identity())
     if claim is None:
         return
@@ -46,7 +64,7 @@ def claim_and_run() -> None:
 
     execution = Execution(claim)
     ended = threading.Event()
-    watcher = threading.Thread(target=_hand_over_when_the_worker_stops, args=(execution, ended), daemon=True)
+    watcher = threading.Thread(target=_hand_over_when_it_stops, args=(execution, ended), daemon=True)
     watcher.start()
     try:
         execution.run()
@@ -55,23 +73,24 @@ def claim_and_run() -> None:
         watcher.join()
 
 
-def _hand_over_when_the_worker_stops(execution: Execution, ended: threading.Event) -> None:
+def _hand_over_when_it_stops(execution: Execution, ended: threading.Event) -> None:
     while not ended.is_set():
-        if _worker_stops(within=0.2):
-            execution.hand_over(orderly=_stop_is_orderly())
+        if _stops(within=0.2):
+            # A byte is an orderly stop; the end of file alone is the death of the main process.
+            execution.hand_over(orderly=_waiting(_hear) or _waiting(_hear_own))
             connections.close_all()
             return
 
 
-def _worker_stops(*, within: float) -> bool:
-    """Whether the main process has stopped or died; waits up to `within` seconds for it."""
-    readable, _, _ = select.select([_hear], [], [], within)
+def _stops(*, within: float) -> bool:
+    """Whether the main process has stopped or died, or this one is to stop; waits up to `within` seconds."""
+    readable, _, _ = select.select([_hear, _hear_own], [], [], within)
     return bool(readable)
 
 
-def _stop_is_orderly() -> bool:
-    waiting = fcntl.ioctl(_hear, termios.FIONREAD, bytes(4))
-    return int.from_bytes(waiting, sys.byteorder) > 0
+def _waiting(pipe: int) -> bool:
+    """Whether there are bytes in it."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder) > 0
 
 
 @signals.worker_init.connect  # type: ignore[untyped-decorator]
@@ -85,9 +104,11 @@ def _worker_starts(sender: Any, **_: Any) -> None:
 
 @signals.worker_process_init.connect  # type: ignore[untyped-decorator]
 def _child_starts(**_: Any) -> None:
-    """A pool child: it dies with the worker, and hears when the worker stops."""
+    """A pool child: it dies with the worker, and hears when the worker or this child itself is stopped."""
+    global _hear_own, _speak_own  # noqa: PLW0603 - one pair for each process, not one for all of them
     die_with_parent()
     os.close(_speak)
+    _hear_own, _speak_own = os.pipe()
     # The parent's connection must not be shared across the fork.
     connections.close_all()
 
@@ -98,6 +119,10 @@ def _worker_stops_now(**_: Any) -> None:
     with contextlib.suppress(OSError):
         os.write(_speak, b"s")
         os.close(_speak)
+    # Celery waits for ever for what a killed child had begun.
+    end = threading.Timer(settings.LAB_STOP_SECONDS + _CELERY_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
 
 
 @signals.worker_ready.connect  # type: ignore[untyped-decorator]

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, signal, time
+from lab.worker.pool import LastingPool
+
+pool = LastingPool(3)
+for _ in range(6):
+    pool.apply_async(os.getpid).get(timeout=30)
+    time.sleep(0.3)
+    idle = pool._pool[-1].pid if _ % 2 else pool._pool[0].pid
+    os.kill(idle, signal.SIGKILL)
+for process in list(pool._pool):
+    os.kill(process.pid, signal.SIGKILL)
+print(len({pool.apply_async(os.getpid).get(timeout=30) for _ in range(20)}) >= 1)
+pool.terminate()
+"""
+
+LOCK = """
+import os, signal, time
+from lab.worker.pool import KernelLock
+
+lock = KernelLock()
+child = os.fork()
+if not child:
+    lock.acquire()
+    time.sleep(60)
+while lock.acquire(block=False):
+    lock.release()
+    time.sleep(0.01)
+held = [lock.acquire(timeout=0.2)]
+os.kill(child, signal.SIGKILL)
+held.append(lock.acquire(timeout=10))
+os.waitpid(child, 0)
+print(held)
+"""
+
+
+def run(program: str) -> str:
+    """In a process of its own: this one has threads, and must not fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_children_that_are_killed_while_they_wait_for_work_keep_nobody_from_it() -> None:
+    assert run(PROGRAM) == "True"
+
+
+def test_a_lock_goes_with_its_holder() -> None:
+    assert run(LOCK) == "[False, True]"
