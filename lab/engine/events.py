@@ -377,6 +377,19 @@ class RunEnded(Base):
     verdict: str | None = None
 
 
+class SecretPurged(Base):
+    """A leaked secret was taken out of this log: the events of these numbers read otherwise since then.
+
+    Also what a stored body held may be gone; `purge` numbers it within the lab.
+    """
+
+    kind: Literal["secret_purged"] = "secret_purged"
+    purge: int
+    person: str
+    reason: str = ""
+    events: list[int] = Field(default_factory=list)
+
+
 Event = Annotated[
     AttemptStarted
     | AttemptContinued
@@ -401,7 +414,8 @@ Event = Annotated[
     | VerificationStarted
     | VerificationFinished
     | AttemptEnded
-    | RunEnded,
+    | RunEnded
+    | SecretPurged,
     Field(discriminator="kind"),
 ]
 

@@ -104,7 +104,7 @@ class Redactor:
 
         What holds no secret is returned as the same object, so that unchanged messages stay shared.
         """
-        return value if self._pattern is None else _mapped(value, self.text)
+        return value if self._pattern is None else mapped_texts(value, self.text)
 
     def is_clean(self, written: str) -> bool:
         """Whether JSON surely holds no secret: one look at its text. False where that look is not enough.
@@ -157,16 +157,16 @@ def _overlap(text: str, secret: str) -> int:
     return 0
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def mapped_texts(value: Any, change: Callable[[str], str]) -> Any:
     """The structure with every string changed, keys included; the same object where nothing changes."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        changed = {change(key): _mapped(item, change) for key, item in value.items()}
+        changed = {change(key): mapped_texts(item, change) for key, item in value.items()}
         same = all(left is right for left, right in zip(changed.values(), value.values(), strict=False))
         return value if same and changed.keys() == value.keys() else changed
     if isinstance(value, (list, tuple)):
-        items = [_mapped(item, change) for item in value]
+        items = [mapped_texts(item, change) for item in value]
         if all(left is right for left, right in zip(items, value, strict=True)):
             return value
         return items if isinstance(value, list) else tuple(items)
@@ -198,7 +198,7 @@ class RedactingSink:
         if self._is_clean(event):
             return event
         fields = event.model_dump()
-        clean = _mapped(fields, lambda text: storable(self._redactor.text(text)))
+        clean = mapped_texts(fields, lambda text: storable(self._redactor.text(text)))
         return event if clean is fields else EVENT_ADAPTER.validate_python(clean)
 
     def _is_clean(self, event: Event) -> bool:

@@ -21,13 +21,15 @@ def _text(fields: Mapping[str, object]) -> str:
 
 
 def steps(batch: Batch) -> Message:
-    """New and changed fragments."""
+    """New and changed fragments. Where a secret was purged, the page is to load itself anew."""
     fields = {
         "after": batch.after,
         "seq": batch.last,
         "steps": "".join(fragment.html for fragment in batch.fragments),
         "map": "".join(fragment.map_html for fragment in batch.fragments),
     }
+    if batch.purged:
+        fields["reload"] = True
     return Message(batch.after, batch.last, _text(fields))
 
 

@@ -286,6 +286,18 @@ def _run_ended(run: int, event: LogEvent) -> Moment:
     )
 
 
+def _secret_purged(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    numbers = [str(number) for number in payload.get("events") or [] if isinstance(number, int)]
+    shown = ", ".join(numbers[:20]) + (" …" if len(numbers) > 20 else "")
+    where = f"; changed: {plural(len(numbers), 'event')} ({shown})" if numbers else ""
+    words = (
+        f"<b>{_text(payload.get('person'))}</b> purged a leaked secret from this log: "
+        f"{_text(payload.get('reason'), 400)}{where}"
+    )
+    return words, "person", "flag", ""
+
+
 def _unknown(run: int, event: LogEvent) -> Moment:
     return f"{visible_html(event.kind)} (an event of a newer version of the lab)", "newer", "unparsed", ""
 
@@ -306,4 +318,5 @@ _HANDLERS: dict[str, Callable[[int, LogEvent], Moment]] = {
     "verification_finished": _verification_finished,
     "attempt_ended": _attempt_ended,
     "run_ended": _run_ended,
+    "secret_purged": _secret_purged,
 }

@@ -16,6 +16,7 @@ from django.conf import settings
 
 from lab.engine.errors import LabError
 from lab.models import Blob
+from lab.services import tombstones
 
 _READ_SIZE = 65_536
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -24,6 +25,10 @@ _local = threading.local()
 
 class BodyMissingError(LabError):
     """A stored body is gone or no longer what it was. Lists, sums and costs do not depend on it."""
+
+
+class BodyPurgedError(BodyMissingError):
+    """A stored body is gone on purpose: it held a leaked secret. The text says when, by whom and why."""
 
 
 def path_of(sha256: str) -> Path:
@@ -44,6 +49,9 @@ def store_file(data: bytes) -> Blob:
     target = path_of(digest)
     try:
         stored = target.stat().st_size
+        # Tells whoever removes what nothing refers to (stored_bodies) that somebody is about to.
+        with contextlib.suppress(PermissionError):
+            os.utime(target)
     except FileNotFoundError:
         packed = _compressor().compress(data)
         stored = len(packed)
@@ -80,9 +88,7 @@ def blob_bytes(*, sha256: str) -> bytes:
             packed = file.read()
         data = zstandard.ZstdDecompressor().decompressobj().decompress(packed)
     except FileNotFoundError:
-        raise BodyMissingError(
-            f"body missing: the file of blob {sha256} is gone from the data folder"
-        ) from None
+        raise _gone(sha256) from None
     except (OSError, zstandard.ZstdError) as error:
         raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -99,8 +105,17 @@ def beginning_of(sha256: str, *, limit: int) -> bytes:
     try:
         with _open(sha256) as packed:
             return _decompressor().stream_reader(packed, read_size=_READ_SIZE).read(limit)
+    except FileNotFoundError:
+        raise _gone(sha256) from None
     except (OSError, zstandard.ZstdError) as error:
         raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
+
+
+def _gone(sha256: str) -> BodyMissingError:
+    purged = tombstones.of_body(sha256)
+    if purged:
+        return BodyPurgedError(purged)
+    return BodyMissingError(f"body missing: the file of blob {sha256} is gone from the data folder")
 
 
 def blob_text(sha256: str) -> str:

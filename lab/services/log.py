@@ -17,8 +17,8 @@ from lab.engine.events import EVENT_ADAPTER, SCHEMA_VERSION, Record
 from lab.engine.events import Event as AnyEvent
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Blob, Call, Draft, Event, Run, RunFacts, TestResult, Verification
-from lab.services import blobs, doorbell
-from lab.services.blobs import BodyMissingError, blob_text
+from lab.services import blobs, doorbell, tombstones
+from lab.services.blobs import BodyMissingError, BodyPurgedError, blob_text
 from lab.services.facts import Entry, empty_facts, fold
 from lab.services.payloads import is_reference, short_text, thin, whole
 from lab.services.transitions import transition
@@ -164,10 +164,16 @@ def read_history(*, run_id: int, attempt: int) -> tuple[Record, ...]:
     """All records of an attempt, for going on from them.
 
     Raises:
-        BodyMissingError: a text is gone or no longer what it was.
+        BodyMissingError: a text is gone or no longer what it was; also where a purge changed one in its row.
     """
     rows = Event.objects.filter(run_id=run_id, attempt=attempt).order_by("seq")
-    return tuple(_record(row, lambda reference: blob_text(reference["$blob"])) for row in rows)
+    records = tuple(_record(row, lambda reference: blob_text(reference["$blob"])) for row in rows)
+    changed = tombstones.changed_events(run_id=run_id)
+    for record in records:
+        if record.seq in changed:
+            why = changed[record.seq]
+            raise BodyPurgedError(f"the attempt cannot go on exactly: event {record.seq} was changed ({why})")
+    return records
 
 
 def read_row(row: Event, *, whole_texts: bool = True) -> Record:

@@ -20,7 +20,7 @@ from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
 from lab.render.kinds import Kind, call_kind, icon_of
 from lab.render.text import Excerpt, count_lines
-from lab.services import blobs
+from lab.services import blobs, tombstones
 from lab.services.payloads import is_reference, short_text
 
 WINDOW_STEPS = 50
@@ -64,11 +64,15 @@ class Window(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is new after number `after` up to `last`: each touched step whole, in order."""
+    """What is new after number `after` up to `last`: each touched step whole, in order.
+
+    `purged`: earlier events read otherwise now, because a leaked secret was taken out of them.
+    """
 
     after: int
     last: int
     fragments: list[Fragment]
+    purged: bool = False
 
 
 class _Row(NamedTuple):
@@ -91,6 +95,7 @@ def window(
 
     Costs the same however long the run is. `last_seq` is the run's last number where the caller knows it.
     """
+    forget_what_was_purged()
     if at is not None:
         rows = _backward(run_id, at + 1, _BEFORE_PERMALINK)
         start = rows[0].seq if rows else 1
@@ -207,11 +212,14 @@ class LogReader:
         events = [log_event(*row) for row in new.values_list(*_COLUMNS)[:limit]]
         if not events:
             return None
+        forget_what_was_purged()
+        purged = any(event.kind == "secret_purged" for event in events)
         touched: list[list[LogEvent]] = []
         for event in events:
             touched.append(self._group(event))
         distinct = list({id(group): group for group in touched}.values())
-        batch = Batch(self.position, events[-1].seq, [rendered(self.run_id, group) for group in distinct])
+        fragments = [rendered(self.run_id, group) for group in distinct]
+        batch = Batch(self.position, events[-1].seq, fragments, purged)
         self.position = batch.last
         return batch
 
@@ -276,6 +284,18 @@ class _Cache:
 
 _cache = _Cache(_CACHE_CHARACTERS)
 forget_rendered = _cache.clear
+_purged_at: list[float] = [0.0]
+
+
+def forget_what_was_purged() -> None:
+    """Render anew after a purge by any process: only then do events change."""
+    try:
+        at = tombstones.mark().stat().st_mtime
+    except OSError:
+        return
+    if at != _purged_at[0]:
+        _purged_at[0] = at
+        forget_rendered()
 
 
 def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
@@ -329,12 +349,14 @@ def _preview(reference: JSONObject) -> Excerpt:
 
 
 def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTERS) -> Excerpt:
-    """The beginning of a stored text, masked. A body that is gone is said to be missing, nothing else hides."""
+    """The beginning of a stored text, masked. A body that is gone is said to be missing, no more."""
     size = int(reference.get("bytes") or 0)
     length = reference.get("characters")
     limit = size if size <= _COUNTED_BYTES else characters * 4
     try:
         data = blobs.beginning_of(str(reference["$blob"]), limit=limit)
+    except blobs.BodyPurgedError as purged:
+        return Excerpt(f"[{purged}]", length, None, size)
     except blobs.BodyMissingError:
         return Excerpt("[body missing]", length, None, size)
     text = data.decode("utf-8", "replace" if limit < size else "surrogatepass")
@@ -382,7 +404,7 @@ def body(*, run_id: int, seq: int, part: str) -> Body:
     for place in _PLACES.get(part, ()) or _message_place(part):
         value = _at(row.payload, place)
         if isinstance(value, str) or is_reference(value):
-            stored = text_of(value)
+            stored = _text_or_tombstone(value)
             text = mask_key_shapes(stored)
             return Body(text, row.kind, _path_in(row.payload), masked=text is not stored)
     raise LookupError(f"event {seq} of run {run_id} has no part {part!r}")
@@ -395,6 +417,13 @@ def text_of(value: Any) -> str:
         BodyMissingError: the stored file is gone or damaged.
     """
     return blobs.blob_text(value["$blob"]) if is_reference(value) else str(value)
+
+
+def _text_or_tombstone(value: Any) -> str:
+    try:
+        return text_of(value)
+    except blobs.BodyPurgedError as purged:
+        return f"[{purged}]"
 
 
 def _message_place(part: str) -> tuple[tuple[str, ...], ...]:

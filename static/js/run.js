@@ -29,6 +29,8 @@ const startOfAttempt = () => Number(document.getElementById("part-earlier").data
 // ---- what is new -------------------------------------------------------------------------------------------
 
 function take(message) {
+  // A leaked secret was purged: nothing that this page shows may stay.
+  if (message.reload) { location.reload(); return true; }
   if (message.after > lastSeq) return false;
   if (message.steps !== undefined) {
     const before = lastSeq;

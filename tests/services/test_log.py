@@ -80,6 +80,7 @@ def test_a_body_that_is_gone_torn_or_changed_says_so_and_leaves_the_rest_readabl
     assert log.read_records(run_id=claim.run.pk)[0].event.observation.startswith("[body missing: ")
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "/etc/passwd", "a" * 64, "." * 64])
 def test_a_blobs_name_never_leads_out_of_the_blobs(name: str) -> None:
     with pytest.raises(log.BodyMissingError):
