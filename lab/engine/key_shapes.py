@@ -187,6 +187,7 @@ _LINE_BEFORE = re.compile(
     r"(?:\A|[\n\r]|\\n)[ +-]{0,8}(?:[0-9]{1,6}[.:|)\t ]\s{0,8})?(?:export |set |ENV )?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+\.?")
+_BARE_WORD = re.compile(r"[A-Za-z_.]*")
 _CHANGES = re.compile(r"(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 
 # Nothing shorter holds a key.
@@ -460,15 +461,15 @@ def _is_secret(text: str, at: int, given: re.Match[str]) -> bool:
     named = _SECRET_NAME.search(name) is not None
     if not named and not (capitals and name.endswith("_KEY")):
         return False
-    if named and capitals and _is_first_on_its_line(text, at, name):
+    if named and capitals and text[at : given.start(2)].rstrip("\"'").endswith("="):
+        start = text.rfind(name, max(0, at - _NAME_CHARACTERS), at + len(name))
         # As `env` prints it, without a space: whatever stands there is the secret.
-        return text[at : given.start(2)].rstrip("\"'").endswith("=") or _is_random(value, quoted=False)
+        if _LINE_BEFORE.search(text, max(0, start - 24), start):
+            return True
+        # As a shell is given it, before a command; an argument in a program is no bare word with signs in it.
+        if start > 0 and text[start - 1] in " \t" and not _BARE_WORD.fullmatch(value):
+            return True
     return _is_random(value, quoted=given[1] is not None)
-
-
-def _is_first_on_its_line(text: str, at: int, name: str) -> bool:
-    start = text.rfind(name, max(0, at - _NAME_CHARACTERS), at + len(name))
-    return _LINE_BEFORE.search(text, max(0, start - 24), start) is not None
 
 
 def _is_random(value: str, *, quoted: bool) -> bool:

@@ -23,14 +23,18 @@ def somebody(lab: WholeLab) -> Person:
 class Person:
     def __init__(self, lab: WholeLab) -> None:
         self._lab = lab
-        self._opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-        )
+        self._jar = http.cookiejar.CookieJar()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._jar))
         link = (
             "from lab.services.people import make_login_link\n"
             "print(json.dumps(make_login_link(base_url=arguments[0])))"
         )
         self.read(lab.program(link, lab.url).removeprefix(lab.url))
+
+    @property
+    def cookies(self) -> str:
+        """The header that a browser would send."""
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._jar)
 
     def read(self, path: str) -> str:
         with self._opener.open(self._lab.url + path, timeout=30) as response:

@@ -93,10 +93,12 @@ class TestMasked:
             f"HOME=/root\nMISTRAL_API_KEY={SECRET_VALUE}\nDB_PASSWORD='{SECRET_VALUE}'\nLANG=C.UTF-8\n"
         )
 
-    @pytest.mark.parametrize("line", ["{}", "+{}", "12. {}", "  3\t{}", "export {}", "ENV {}", 'x\\n{}\\n"'])
+    @pytest.mark.parametrize(
+        "line", ["{}", "+{}", "12. {}", "  3\t{}", "export {}", "ENV {}", 'x\\n{}\\n"', "PORT=1 {} run"]
+    )
     def test_an_environment_is_known_in_a_diff_a_numbered_file_and_an_escaped_text(self, line: str) -> None:
-        shown = mask_key_shapes("first\n" + line.format("COHERE_API_KEY=correcthorse"))
-        assert "correcthorse" not in shown
+        shown = mask_key_shapes("first\n" + line.format("COHERE_API_KEY=correct-horse"))
+        assert "correct-horse" not in shown
 
     def test_bearer_tokens_and_passwords_in_addresses_are_masked(self) -> None:
         shown = mask_key_shapes("Authorization: Bearer " + "a1" * 15 + "\npostgres://me:secret123@db/lab")
@@ -149,6 +151,7 @@ class TestLeftAlone:
             "sk-learn-contrib-is-a-long-name-of-packages",
             "TOKEN = lexer.next_token()\n",
             "git show 8ae6ea7e5bc7f06d53d1e1b9 https://example.org/a:b/c@d hf_hub_download(x)\n",
+            "call(self, SECRET_KEY=settings.SECRET, API_KEY=DEFAULT_KEY)",
             "MAX_TOKEN=12\nimport xai; AKIAN; PASSWORD=$HOME_PASSWORD\n",
             "token = self.token_v2_encoder_layer1\n",
             "api_key: ${API_KEY}, password: {{ password }}, secret: <your-secret-here>",
