@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -37,6 +38,22 @@ def is_frozen(identity: str) -> bool:
         return False
     fields = _stat_of(int(pid))
     return fields is not None and fields[0] == "T" and fields[_START] == start
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped this process (SIGSTOP) and not yet continued it."""
+    fields = _stat_of(pid)
+    return fields is not None and fields[0] == "T"
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that this one has started and that are there; none where the kernel does not tell."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            found += map(int, file.read_text().split())
+    return found
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:

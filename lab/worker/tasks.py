@@ -22,6 +22,7 @@ from django.db import close_old_connections, connections
 from lab.celery import RUNS_QUEUE, app
 from lab.services import heartbeats, queue
 from lab.services.processes import die_with_parent, process_identity
+from lab.worker.frozen import FrozenChildren
 
 if TYPE_CHECKING:
     from lab.worker.execution import Execution
@@ -134,7 +135,9 @@ def _worker_is_ready(sender: Any, **_: Any) -> None:
 
 
 def _beat(name: str) -> None:
+    frozen = FrozenChildren()
     while True:
+        frozen.look()
         try:
             heartbeats.beat(name=name)
         except OSError as error:
