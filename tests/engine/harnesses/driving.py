@@ -155,16 +155,7 @@ def drive(
     log = _Log(spent_usd_before, on_event)
     driven = Driven(None, log.sink, server)
     log.emit(_started(family, config, configured, limits))
-    clock = WallClock(limits.max_total_time_sec, stop)
-    checkpoint = Checkpoint(
-        steering=steering or Steering(),
-        stop=stop,
-        clock=clock,
-        spending=log.spending,
-        limits=limits,
-        emit=log.emit,
-        message_of=lambda text: family.person_message(config, text),
-    )
+    checkpoint, clock = _checkpoint(log, steering or Steering(), stop, limits, family, config)
     with ModelClient(
         configured,
         api_key="",
@@ -193,6 +184,22 @@ def drive(
         )
         _finish(driven, family, session)
     return driven
+
+
+def _checkpoint(
+    log: _Log, steering: Steering, stop: StopSignal, limits: Limits, family: Family, config: HarnessConfig
+) -> tuple[Checkpoint, WallClock]:
+    clock = WallClock(limits.max_total_time_sec, stop)
+    checkpoint = Checkpoint(
+        steering=steering,
+        stop=stop,
+        clock=clock,
+        spending=log.spending,
+        limits=limits,
+        emit=log.emit,
+        message_of=lambda text: family.person_message(config, text),
+    )
+    return checkpoint, clock
 
 
 def _configured(server: FakeOpenAI, changed: JSONObject | None) -> ModelConfig:
