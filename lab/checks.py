@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
+from django.http.request import validate_host
 
 from lab import addresses
 
@@ -101,6 +103,48 @@ def check_broker(**_: Any) -> list[CheckMessage]:
                 hint="write amqp://user:password@host:5672// for RabbitMQ or redis://host:6379/0, "
                 "or unset the variable",
                 id="lab.E008",
+            )
+        )
+    return found
+
+
+@register()
+def check_origins(**_: Any) -> list[CheckMessage]:
+    """Under which names browsers may reach the lab."""
+    found: list[CheckMessage] = []
+    if "*" in settings.ALLOWED_HOSTS:
+        found.append(
+            Warning(
+                "LAB_ALLOWED_HOSTS: '*' lets a page of any foreign name that leads here read the lab",
+                hint="name the hosts that people use, such as LAB_ALLOWED_HOSTS=lab.example.org",
+                id="lab.W002",
+            )
+        )
+    for origin in settings.CSRF_TRUSTED_ORIGINS:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
+            found.append(
+                Error(
+                    f"LAB_TRUSTED_ORIGINS: {origin!r} is no origin",
+                    hint="write scheme and host without a path, such as https://lab.example.org",
+                    id="lab.E009",
+                )
+            )
+        elif "*" not in parts.hostname and not validate_host(parts.hostname, settings.ALLOWED_HOSTS):
+            found.append(
+                Warning(
+                    f"LAB_TRUSTED_ORIGINS: {origin} is not among the hosts that the lab answers, unless a "
+                    "proxy changes the Host header",
+                    hint=f"add it: LAB_ALLOWED_HOSTS={parts.hostname}",
+                    id="lab.W003",
+                )
+            )
+    if settings.LAB_HSTS_SECONDS < 0:
+        found.append(
+            Error(
+                f"LAB_HSTS_SECONDS: {settings.LAB_HSTS_SECONDS} is negative",
+                hint="use 0 for not at all; 31536000 (a year) is the default",
+                id="lab.E010",
             )
         )
     return found

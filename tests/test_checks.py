@@ -47,3 +47,29 @@ def test_a_data_folder_that_cannot_be_made_is_an_error(settings: Settings, tmp_p
     settings.LAB_DATA_DIR = tmp_path / "file" / "data"
     (found,) = checks.check_data_folder()
     assert (found.id, str(tmp_path) in found.msg) == ("lab.E001", True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "identifier", "said"),
+    [
+        ({"ALLOWED_HOSTS": ["*"]}, "lab.W002", "LAB_ALLOWED_HOSTS: '*'"),
+        ({"CSRF_TRUSTED_ORIGINS": ["lab.example.org"]}, "lab.E009", "'lab.example.org' is no origin"),
+        ({"CSRF_TRUSTED_ORIGINS": ["https://lab.example.org/x"]}, "lab.E009", "is no origin"),
+        ({"CSRF_TRUSTED_ORIGINS": ["https://lab.example.org"]}, "lab.W003", "not among the hosts"),
+        ({"LAB_HSTS_SECONDS": -1}, "lab.E010", "LAB_HSTS_SECONDS: -1 is negative"),
+    ],
+)
+def test_names_under_which_the_lab_cannot_or_should_not_be_reached_are_said(
+    settings: Settings, changed: dict[str, object], identifier: str, said: str
+) -> None:
+    assert checks.check_origins() == []
+    for name, value in changed.items():
+        setattr(settings, name, value)
+    (found,) = checks.check_origins()
+    assert found.id == identifier
+    assert said in found.msg
+    assert found.hint
+    settings.ALLOWED_HOSTS = ["lab.example.org"]
+    settings.CSRF_TRUSTED_ORIGINS = ["https://lab.example.org", "https://*.example.org"]
+    settings.LAB_HSTS_SECONDS = 0
+    assert checks.check_origins() == []

@@ -96,6 +96,7 @@ class Command(BaseCommand):
             *checks.check_numbers(),
             *checks.check_sandbox(),
             *checks.check_broker(),
+            *checks.check_origins(),
         )
         for message in found:
             if message.is_serious():
