@@ -91,24 +91,34 @@ def blob_bytes(*, sha256: str) -> bytes:
         raise _gone(sha256) from None
     except (OSError, zstandard.ZstdError) as error:
         raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise BodyMissingError(f"body missing: the file of blob {sha256} holds something else now")
+    _check(data, sha256)
     return data
 
 
 def beginning_of(sha256: str, *, limit: int) -> bytes:
-    """The first `limit` bytes, not checked against their hash; cheap also where the whole is large.
+    """The first `limit` bytes; cheap also where the whole is large.
+
+    Where they are all there is, they are checked against their hash.
 
     Raises:
-        BodyMissingError: the file is gone or cannot be read.
+        BodyMissingError: the file is gone, cannot be read, or is not what its name says.
     """
     try:
         with _open(sha256) as packed:
-            return _decompressor().stream_reader(packed, read_size=_READ_SIZE).read(limit)
+            reader = _decompressor().stream_reader(packed, read_size=_READ_SIZE)
+            data = reader.read(limit)
+            if not reader.read(1):
+                _check(data, sha256)
+            return data
     except FileNotFoundError:
         raise _gone(sha256) from None
     except (OSError, zstandard.ZstdError) as error:
         raise BodyMissingError(f"body missing: the file of blob {sha256} cannot be read ({error})") from error
+
+
+def _check(data: bytes, sha256: str) -> None:
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BodyMissingError(f"body missing: the file of blob {sha256} holds something else now")
 
 
 def _gone(sha256: str) -> BodyMissingError:

@@ -13,7 +13,7 @@ from django.db.models import Max, Q, TextField
 from django.db.models.functions import Cast
 
 from lab.engine.llm.base import JSONObject
-from lab.models import Blob, Event, Run
+from lab.models import Blob, Event
 from lab.services import blobs
 from lab.services.blobs import BodyMissingError
 from lab.services.payloads import REFERENCE, references
@@ -41,15 +41,15 @@ class Damage(NamedTuple):
 
 
 class DataCheck(NamedTuple):
-    """What became of the stored bodies. `bodies` were looked at, `runs` and `events` refer to some.
+    """What became of the stored bodies: how many the log refers to, from how many events, and the damages.
 
-    `unused` are bytes on the disk that nothing refers to, and how many files hold them.
+    `unused` are bodies on the disk that nothing refers to, `unused_bytes` their size there.
     """
 
     bodies: int
     events: int
     damages: tuple[Damage, ...]
-    unused_files: int
+    unused: tuple[str, ...]
     unused_bytes: int
 
 
@@ -65,8 +65,8 @@ def check() -> DataCheck:
     for sha256, where in sorted(uses.items(), key=lambda item: item[1][0]):
         if reason := _damage_of(sha256):
             damages.append(Damage(sha256, reason, sha256 in purged, tuple(where)))
-    unused = [file.stat().st_size for sha256, file in _files() if sha256 not in uses]
-    return DataCheck(len(uses), len(events), tuple(damages), len(unused), sum(unused))
+    unused = {sha256: file.stat().st_size for sha256, file in _files() if sha256 not in uses}
+    return DataCheck(len(uses), len(events), tuple(damages), tuple(unused), sum(unused.values()))
 
 
 def all_uses(*, runs: Iterable[int] | None = None, after_row: int = 0) -> Iterator[tuple[str, Use]]:
@@ -125,12 +125,6 @@ def make_old(*, bodies: Iterable[str]) -> None:
     for sha256 in bodies:
         with contextlib.suppress(FileNotFoundError):
             os.utime(blobs.path_of(sha256), (old, old))
-
-
-def name_of_run(run_id: int) -> str:
-    """What a person calls a run: its task, harness, model and seed."""
-    run = Run.objects.for_rows().filter(pk=run_id).first()
-    return f"{run.task.slug}, {run.arm}, seed {run.seed}" if run else "unknown"
 
 
 def _damage_of(sha256: str) -> str:

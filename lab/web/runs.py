@@ -94,7 +94,13 @@ def run_steps(request: HttpRequest, run_id: int) -> HttpResponse:
 def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     """One text of an event as HTML, up to 400,000 characters of it."""
     part = request.GET.get("part", "observation")
-    body = _body(request, run_id, seq, part)
+    try:
+        body = _body(request, run_id, seq, part)
+    except _BodyGone as gone:
+        if request.headers.get("HX-Request") != "true":
+            raise
+        # Said where the text would stand: a page takes no error into itself.
+        return render(request, "runs/_missing.html", {"reason": str(gone)})
     shown = body.text[:_BODY_CHARACTERS]
     if body.kind in {"model_call_finished", "message_sent"}:
         return HttpResponse(whole_words(shown, reasoning=part == "reasoning"))
@@ -123,12 +129,18 @@ _TITLES = {
 }
 
 
+class _BodyGone(Http404):
+    """A text was stored, and its body is missing or damaged."""
+
+
 def _body(request: HttpRequest, run_id: int, seq: int, part: str) -> trajectories.Body:
     if part in _OPERATORS_ONLY:
         require(request, Role.OPERATOR)
     try:
         return trajectories.body(run_id=run_id, seq=seq, part=part)
-    except (LookupError, BodyMissingError) as error:
+    except BodyMissingError as error:
+        raise _BodyGone(str(error)) from error
+    except LookupError as error:
         raise Http404(str(error)) from error
 
 
