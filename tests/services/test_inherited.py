@@ -1,5 +1,3 @@
-"""What was asked of a run and not done by an attempt that ended is done by the next, and nothing else."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -7,7 +5,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from lab.engine.events import ControlAsked, LimitChanged, MessageSent, Paused, Resumed
+from lab.engine.events import ControlAsked, LimitChanged, MessageSent, Paused
+from lab.engine.steering import Ask
 from lab.models import Run
 from lab.services import inherited, log
 from tests.services.builders import launched
@@ -18,38 +17,59 @@ def run(alice: User) -> Run:
     return launched(alice).runs.get()
 
 
-def told(run: Run, attempt: int, *events: Any) -> None:
+def append(run: Run, attempt: int, *events: Any) -> None:
     log.append(run_id=run.pk, attempt=attempt, lease_token=None, events=events)
 
 
 def asked(control: str, number: int, **value: Any) -> ControlAsked:
-    return ControlAsked(control=control, person="Ada", value=value, ask=number)
+    return ControlAsked(control=control, person="alice", value=value, ask=number)
 
 
-def left(run: Run, attempt: int) -> list[tuple[str, int]]:
-    return [(ask.control, ask.number) for ask in inherited.asked_of(run_id=run.pk, attempt=attempt).left]
+def changed(limit: str, before: Any, after: Any, number: int = 0) -> LimitChanged:
+    return LimitChanged(limit=limit, before=before, after=after, person="alice", ask=number)
 
 
-def test_what_had_no_effect_is_left_and_what_had_one_is_not(run: Run) -> None:
-    told(run, 1, asked("message", 1, text="one"), asked("message", 2, text="two"), asked("limit", 3))
-    told(run, 1, MessageSent(person="Ada", message={"role": "user", "content": "one"}, ask=1))
-    told(run, 1, LimitChanged(limit="max_steps", before=1, after=2, person="Ada", ask=3))
-    assert left(run, 2) == [("message", 2)]
-    found = inherited.asked_of(run_id=run.pk, attempt=2)
-    assert found.heard == {1, 2, 3}
-    assert found.left[0].value == {"text": "two"}
+def test_limits_that_were_changed_in_earlier_attempts_hold_in_the_next(run: Run) -> None:
+    append(run, 1, changed("max_steps", 100, 7, 1), changed("max_cost_usd", None, "2.50", 2))
+    append(run, 2, changed("max_steps", 7, 9, 3))
+    arm = run.arm.limits
+    assert inherited.limits_before(run=run, attempt=1).model_dump(mode="json") == arm
+    second = inherited.limits_before(run=run, attempt=2)
+    assert (second.max_steps, str(second.max_cost_usd)) == (7, "2.50")
+    assert inherited.limits_before(run=run, attempt=3).max_steps == 9
 
 
-def test_what_this_attempt_has_heard_is_told_by_its_history(run: Run) -> None:
-    told(run, 1, asked("message", 1, text="one"))
-    assert left(run, 1) == []
-    told(run, 2, asked("message", 2, text="two"))
-    assert left(run, 2) == [("message", 1)]
+def test_what_an_earlier_attempt_heard_and_did_not_do_is_left_to_do(run: Run) -> None:
+    append(
+        run,
+        1,
+        asked("pause", 1),
+        Paused(person="alice", ask=1),
+        asked("limit", 2, limit="max_steps", after=7),
+        asked("message", 3, text="look at the tests"),
+        asked("cancel", 4),
+    )
+    so_far = inherited.asked_of(run_id=run.pk, attempt=2)
+    assert so_far.heard == {1, 2, 3, 4}
+    assert so_far.left == (
+        Ask("limit", "alice", 2, {"limit": "max_steps", "after": 7}),
+        Ask("message", "alice", 3, {"text": "look at the tests"}),
+    )
 
 
-def test_a_pause_that_two_asked_for_and_one_ended_is_over(run: Run) -> None:
-    told(run, 1, asked("pause", 1), asked("pause", 2), Paused(person="Ada", ask=1))
-    told(run, 1, asked("resume", 3), Resumed(person="Ada", ask=3))
-    assert left(run, 2) == []
-    told(run, 1, asked("pause", 4))
-    assert left(run, 2) == [("pause", 4)]
+def test_what_a_later_attempt_has_done_is_done(run: Run) -> None:
+    append(run, 1, asked("message", 3, text="look"))
+    append(run, 2, MessageSent(person="alice", message={"role": "user", "content": "look"}, ask=3))
+    assert inherited.asked_of(run_id=run.pk, attempt=2).left == ()
+
+
+def test_what_the_attempt_itself_has_heard_its_history_says(run: Run) -> None:
+    append(run, 1, asked("limit", 2, limit="max_steps", after=7))
+    so_far = inherited.asked_of(run_id=run.pk, attempt=1)
+    assert (so_far.heard, so_far.left) == ({2}, ())
+
+
+def test_a_long_message_is_whole(run: Run) -> None:
+    text = "x" * 20_000
+    append(run, 1, asked("message", 1, text=text))
+    assert inherited.asked_of(run_id=run.pk, attempt=2).left[0].value == {"text": text}

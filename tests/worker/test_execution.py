@@ -10,10 +10,13 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from pytest_django.fixtures import Settings
 
+from lab.engine.errors import ExitReason
+from lab.engine.events import AttemptEnded, LimitChanged
 from lab.models import Attempt, Call, Endpoint, Event, Model, Run, RunFacts, TestResult
-from lab.services import controls, endpoints, facts, isolation, log, queue
+from lab.services import blobs, controls, endpoints, facts, isolation, log, queue
 from lab.services.queue import Claim
 from lab.worker.execution import Execution
+from tests.services import events as ev
 from tests.services.builders import launched
 
 
@@ -161,3 +164,85 @@ def test_a_run_that_cannot_be_settled_by_its_worker_is_settled_by_the_tick(
     assert queue.settle_abandoned() == [claim.run.pk]
     run = Run.objects.select_related("facts").get()
     assert (run.status, run.facts.verdict) == (Run.Status.ENDED, "resolved")
+
+
+def go_on() -> Claim:
+    """The next claim; runs in the test's own thread."""
+    found = queue.claim_next(worker="other")
+    assert found is not None
+    return found
+
+
+def test_a_paused_run_needs_no_worker_and_goes_on_where_it_was(
+    claim: Claim, alice: User, settings: Settings
+) -> None:
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.02
+    execution = Execution(claim)
+    thread = threading.Thread(target=execution.run)
+    thread.start()
+    eventually(lambda: "model_call_started" in kinds())
+    controls.ask(run=claim.run, by=alice, control="pause")
+    eventually(lambda: "paused" in kinds())
+    execution.hand_over()
+    thread.join(30)
+    assert (Run.objects.get().status, queue.claim_next(worker="other")) == (Run.Status.PAUSED, None)
+    assert "model_call_interrupted" not in kinds()
+    assert no_sandbox_is_left(settings.LAB_DATA_DIR)
+    controls.ask(run=claim.run, by=alice, control="resume")
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
+    Execution(go_on()).run()
+    assert Run.objects.select_related("facts").get().facts.verdict == "resolved"
+    calls = [(call.step, call.state) for call in Call.objects.order_by("seq")]
+    assert calls == [(step, "finished") for step in range(1, len(calls) + 1)]
+
+
+def test_a_worker_that_lost_its_lease_writes_nothing_more_and_cleans_up_after_itself(
+    claim: Claim, settings: Settings
+) -> None:
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 2.0
+    thread = threading.Thread(target=Execution(claim).run)
+    thread.start()
+    eventually(lambda: "model_call_started" in kinds())
+    assert queue.take_away(attempt_id=claim.attempt.pk, lease_token=claim.lease_token)
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
+    Execution(go_on()).run()
+    thread.join(30)
+    run = Run.objects.select_related("facts").get()
+    assert (run.facts.verdict, kinds().count("attempt_continued")) == ("resolved", 1)
+    assert run.last_seq == Event.objects.count()
+    assert no_sandbox_is_left(settings.LAB_DATA_DIR)
+
+
+def test_a_limit_that_was_changed_holds_for_the_next_attempt_too(
+    claim: Claim, alice: User, settings: Settings
+) -> None:
+    changed = LimitChanged(limit="max_steps", before=100, after=2, person="alice", ask=1)
+    log.append(run_id=claim.run.pk, attempt=1, lease_token=claim.lease_token, events=[changed])
+    ended = AttemptEnded(
+        exit_reason="infrastructure_error", retryable=True, steps=0, wall_seconds=1.0, error="broken"
+    )
+    log.append(run_id=claim.run.pk, attempt=1, lease_token=claim.lease_token, events=[ended])
+    queue.settle(claim=claim, retryable=True, reason=ExitReason.INFRASTRUCTURE_ERROR, verdict=None)
+    second = go_on()
+    assert (second.attempt.n, second.continues) == (2, False)
+    Execution(second).run()
+    run = Run.objects.select_related("facts").get()
+    assert (run.exit_reason, run.facts.steps) == ("max_turns", 2)
+
+
+def test_a_log_that_lost_a_text_is_not_continued_but_the_run_is_tried_again(
+    claim: Claim, settings: Settings
+) -> None:
+    started = log.append(
+        run_id=claim.run.pk,
+        attempt=1,
+        lease_token=claim.lease_token,
+        events=[ev.attempt_started(messages=[{"role": "user", "content": "x" * 9000}])],
+    )
+    digest = Event.objects.get(seq=started).payload["messages"][0]["content"]["$blob"]
+    blobs.path_of(digest).unlink()
+    queue.hand_back(claim=claim)
+    Execution(go_on()).run()
+    assert "body missing" in Event.objects.get(kind="attempt_ended").payload["error"]
+    second = go_on()
+    assert (second.attempt.n, second.continues) == (2, False)
