@@ -52,9 +52,9 @@ class LabAPI(NinjaAPI):
 
 def answer(problems: Iterable[Problem], status: int) -> HttpResponse:
     body = {"errors": [{**problem._asdict(), "value": _shown(problem.value)} for problem in problems]}
-    return HttpResponse(
-        json.dumps(body, ensure_ascii=False, default=str), content_type="application/json", status=status
-    )
+    # Half a surrogate pair, which JSON may hold and UTF-8 may not, is shown as it was written.
+    text = json.dumps(body, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
+    return HttpResponse(text, content_type="application/json", status=status)
 
 
 def register(api: NinjaAPI) -> None:

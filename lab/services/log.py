@@ -296,7 +296,8 @@ def _call(row: Event) -> Call | None:
         request=payload["request"],
         seq=row.seq,
         state=state,
-        model=short_text(reply.get("model", "")),
+        # Whatever a server calls itself.
+        model=short_text(reply.get("model", ""))[:200],
         input_total=usage.get("input_total"),
         input_uncached=usage.get("input_uncached"),
         cache_read=usage.get("cache_read"),
@@ -317,7 +318,7 @@ def _sandbox_started(run_id: int, attempt: int, row: Event) -> None:
     if row.payload["purpose"] != "agent":
         return
     Attempt.objects.filter(run_id=run_id, n=attempt).update(sandbox=row.payload)
-    Run.objects.filter(pk=run_id).update(sandbox_kind=row.payload["sandbox"])
+    Run.objects.filter(pk=run_id).update(sandbox_kind=short_text(row.payload["sandbox"])[:32])
 
 
 def _verification_finished(run_id: int, attempt: int, row: Event) -> None:

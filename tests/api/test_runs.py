@@ -148,6 +148,7 @@ def test_a_run_is_paused_and_resumed_under_the_persons_name() -> None:
         ({"control": "limit", "value": {"limit": "max_steps", "after": "many"}}, "max_steps", "many"),
         ({"control": "limit", "value": {"limit": "max_fun", "after": "3"}}, "limit", "max_fun"),
         ({"control": "message", "value": "x" * 1_000_000}, "message", "x" * 200 + "…"),
+        ({"control": "half \ud800"}, "control", "half \ud800"),
     ],
 )
 def test_a_control_that_cannot_be_is_named_and_changes_nothing(

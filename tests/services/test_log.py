@@ -198,6 +198,12 @@ class TestDerived:
         assert (failed.state, failed.cost, failed.input_total) == ("failed", None, None)
         assert second.step == 2
 
+    def test_a_server_may_call_its_model_what_it_likes(self, claim: Claim) -> None:
+        finished = ev.call_finished(1)
+        reply = finished.reply.model_copy(update={"model": "m" * 3000})
+        append(claim, ev.call_started(1), finished.model_copy(update={"reply": reply}))
+        assert Call.objects.get().model == "m" * 200
+
     def test_the_verification_and_its_tests_are_rows(self, claim: Claim) -> None:
         append(claim, ev.verification_finished("unresolved", log="E " * 5000))
         verification = Verification.objects.get()
