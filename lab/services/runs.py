@@ -15,6 +15,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
+from lab.services import doorbell
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -274,6 +275,7 @@ def _create_runs(
         for position, (seed, task, arm) in enumerate(_interleaved(arms, tasks, seeds))
     )
     RunFacts.objects.bulk_create(RunFacts(run=run) for run in runs)
+    doorbell.ring()
     return runs
 
 
