@@ -247,7 +247,8 @@ def _checked_name(text: str, errors: FieldErrorCollector) -> str:
         except ValidationError:
             reason = "holds other characters than letters, digits and @ . + - _; leave those out"
             errors.add(InvalidValueError("name", as_typed(name), reason))
-    if User.objects.filter(username__iexact=name).exists():
+    # A name with a NUL, which PostgreSQL cannot even look for, is refused above.
+    if not errors.errors and User.objects.filter(username__iexact=name).exists():
         errors.add(_taken(name))
     return name
 

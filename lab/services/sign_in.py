@@ -70,7 +70,8 @@ def with_password(*, name: str, password: str, address: str) -> User:
         SignInThrottledError: too many failures for this name or from this address within the last hour.
         SignInError: name or password is wrong, or the person does not belong to the lab any more.
     """
-    name = User.normalize_username(name.strip())
+    # No name holds a NUL, and PostgreSQL cannot look for one.
+    name = User.normalize_username(name.replace("\0", "").strip())
 
     def compare() -> User | None:
         user = authenticate(username=name, password=password[: LONGEST_PASSWORD + 1])

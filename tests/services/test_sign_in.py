@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Iterator
 from importlib import import_module
 from statistics import median
 from time import perf_counter
@@ -21,6 +22,13 @@ from tests.services.builders import person
 
 PASSWORD, WRONG = "correct horse battery", "wrong"
 HERE, THERE = "192.0.2.1", "198.51.100.7"
+
+
+@pytest.fixture(autouse=True)
+def still_clock() -> Iterator[None]:
+    """Comparing a password takes seconds on a busy machine, and waits are short."""
+    with time_machine.travel(dt.datetime.now(dt.UTC), tick=False):
+        yield
 
 
 @pytest.fixture
