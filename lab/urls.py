@@ -21,6 +21,7 @@ urlpatterns = [
     path("experiments/<int:pk>/", experiments.experiment_detail, name="experiment"),
     path("", include("lab.web.runs")),
     path("", include("lab.web.sample")),
+    path("", include("lab.web.machine")),
     path("tasks/", tasks.task_list, name="tasks"),
     path("tasks/<int:pk>/", tasks.task_detail, name="task"),
     path("harnesses/", harnesses.harness_list, name="harnesses"),

@@ -2,63 +2,57 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
+import fcntl
 import os
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from lab.engine.errors import InvalidValueError
 from lab.engine.redact import Redactor
+from lab.engine.sandboxes.processes import descendants, snapshot
 from lab.models import Endpoint
 from lab.own_secrets import own_secrets
-from lab.services import isolation
+from lab.services import doctor_sandboxes, doctor_servers, heartbeats
+from lab.services.findings import Finding, State
 from lab.services.known_secrets import SHORT, too_short
+from lab.services.mounts import file_system, is_network
+
+__all__ = ["Finding", "State", "check_data_folder", "check_port", "examine"]
 
 GIB = 1024**3
 LEAST_SPACE_BYTES = 1 * GIB
 COMFORTABLE_SPACE_BYTES = 5 * GIB
-LEAST_SQLITE = (3, 35, 0)
-NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
-
-State = Literal["ok", "warning", "problem"]
-
-
-class Finding(NamedTuple):
-    """One check. A problem keeps the lab from working, a warning takes something away; no remedy when ok."""
-
-    check: str
-    state: State
-    message: str
-    remedy: str = ""
+MOST_SKEW_SECONDS = 2.0
+WORKER_PREFIX = "runs@"
 
 
 def examine() -> list[Finding]:
     """Every check, in the order a person would mend things."""
-    checks: list[Callable[[], Finding | list[Finding]]] = [
-        check_python,
-        check_sqlite,
-        check_data_folder,
-        check_disk_space,
-        check_port,
-        check_git,
-        check_bubblewrap,
-        check_keys,
+    servers = doctor_servers.examine()
+    # A server that is away is waited for once.
+    answers = all(finding.state != "problem" for finding in servers if finding.check == "database")
+    return [
+        check_python(),
+        check_git(),
+        check_data_folder(),
+        check_disk_space(),
+        *servers,
+        check_clock(ask_database=answers),
+        check_port(),
+        check_processes(),
+        *doctor_sandboxes.examine(),
+        *check_keys(ask_database=answers),
     ]
-    findings: list[Finding] = []
-    for check in checks:
-        found = check()
-        findings += found if isinstance(found, list) else [found]
-    return findings
 
 
 def check_python() -> Finding:
@@ -66,20 +60,6 @@ def check_python() -> Finding:
     if sys.version_info < (3, 11):  # noqa: UP036 - a lab may be started by an interpreter nobody checked
         return Finding("python", "problem", f"Python {version} is too old", "install Python 3.11 or newer")
     return Finding("python", "ok", f"Python {version}")
-
-
-def check_sqlite() -> Finding:
-    if connection.vendor != "sqlite":
-        return Finding("database", "ok", f"{connection.display_name} by DATABASE_URL")
-    if sqlite3.sqlite_version_info < LEAST_SQLITE:
-        least = ".".join(str(part) for part in LEAST_SQLITE)
-        return Finding(
-            "database",
-            "problem",
-            f"SQLite {sqlite3.sqlite_version} is older than {least}",
-            "use a newer Python, or a PostgreSQL by DATABASE_URL",
-        )
-    return Finding("database", "ok", f"SQLite {sqlite3.sqlite_version}")
 
 
 def check_data_folder() -> Finding:
@@ -100,27 +80,14 @@ def check_data_folder() -> Finding:
         return Finding(
             "data folder", "problem", f"LAB_DATA_DIR: {folder} cannot be written to: {reason}", remedy
         )
-    kind = file_system(folder)
-    if connection.vendor == "sqlite" and kind in NETWORK_FILE_SYSTEMS:
+    if connection.vendor == "sqlite" and is_network(folder):
         return Finding(
             "data folder",
             "warning",
-            f"{folder} is on a network file system ({kind}); SQLite loses data there",
+            f"{folder} is on a network file system ({file_system(folder)}); SQLite loses data there",
             "put LAB_DATA_DIR on a local disk, or set DATABASE_URL to a PostgreSQL",
         )
     return Finding("data folder", "ok", str(folder))
-
-
-def file_system(folder: Path) -> str:
-    """The type of the file system that holds `folder`, "" where the machine does not say."""
-    try:
-        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    except OSError:
-        return ""
-    holding = [
-        fields for fields in mounts if folder.resolve().is_relative_to(fields[1].replace("\\040", " "))
-    ]
-    return max(holding, key=lambda fields: len(fields[1]))[2] if holding else ""
 
 
 def check_disk_space() -> Finding:
@@ -159,6 +126,8 @@ def check_port() -> Finding:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             return _no_address(host, error)
+        if error.errno == errno.EADDRINUSE and _is_our_own(port):
+            return Finding("port", "ok", f"{host}:{port} is used by this lab")
         reason = error.strerror or str(error)
         return Finding(
             "port",
@@ -178,6 +147,95 @@ def another_port(port: int) -> int:
     return port + 1 if 1024 <= port < 65535 else 8001
 
 
+def check_clock(*, ask_database: bool = True) -> Finding:
+    """Leases compare the clocks of processes, files and database; where they differ, a run is taken away."""
+    now = time.time()
+    skews = {}
+    try:
+        with tempfile.NamedTemporaryFile(dir=settings.LAB_DATA_DIR, prefix=".doctor-") as probe:
+            skews["the data folder's disk"] = os.fstat(probe.fileno()).st_mtime - now
+    except OSError:
+        pass
+    if ask_database and connection.vendor == "postgresql" and (there := _database_time()) is not None:
+        skews["the database"] = (there - dt.datetime.now(dt.UTC)).total_seconds()
+    wrong = [
+        f"{where} {seconds:+.1f} s" for where, seconds in skews.items() if abs(seconds) > MOST_SKEW_SECONDS
+    ]
+    message = f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC"
+    if wrong:
+        remedy = "set the clocks by NTP: apt-get install chrony"
+        return Finding("clock", "warning", f"{message}; other clocks differ: {', '.join(wrong)}", remedy)
+    return Finding("clock", "ok", message)
+
+
+def _database_time() -> dt.datetime | None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT now()")
+            (found,) = cursor.fetchone()
+    except DatabaseError:
+        return None
+    return found if isinstance(found, dt.datetime) else None
+
+
+def check_processes() -> Finding:
+    """Whether the lab of this data folder runs, and all of it."""
+    if _holder() is None and not heartbeats.ages(prefix=WORKER_PREFIX):
+        return Finding("lab", "ok", "it does not run; manage.py up starts it")
+    ages = heartbeats.ages(prefix=WORKER_PREFIX)
+    alive = bool(ages) and ages[0] < heartbeats.FRESH_SECONDS
+    silent = [] if alive else ["no worker has reported lately"]
+    if not heartbeats.tick_is_heard():
+        silent.append("no tick has reported lately")
+    if not silent:
+        return Finding("lab", "ok", "it runs: worker and tick report")
+    if _holder() is None:
+        return Finding("lab", "ok", "it does not run; manage.py up starts it")
+    remedy = "look at what manage.py up printed; it starts again what died"
+    return Finding("lab", "warning", f"it runs, but {' and '.join(silent)}", remedy)
+
+
+def _holder() -> int | None:
+    """The process of `manage.py up` that holds the data folder, None where none does."""
+    try:
+        with (Path(settings.LAB_DATA_DIR) / "up.lock").open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read().strip()
+                return int(text) if text.isdecimal() else 0
+    except OSError:
+        pass
+    return None
+
+
+def _is_our_own(port: int) -> bool:
+    """Whether a process of this data folder's lab, or this one, listens on the port. Linux only."""
+    sockets = set(_listening(port))
+    holder = _holder()
+    own = [os.getpid(), *([holder, *descendants(snapshot(), [holder])] if holder else [])]
+    for pid in own:
+        try:
+            opened = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        if sockets & set(opened):
+            return True
+    return False
+
+
+def _listening(port: int) -> Iterator[str]:
+    """The sockets that listen on the port, as the kernel names them in a process's files."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in (line.split() for line in lines):
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                yield f"socket:[{fields[9]}]"
+
+
 def check_git() -> Finding:
     path = shutil.which("git")
     if path is None:
@@ -191,32 +249,14 @@ def check_git() -> Finding:
     return Finding("git", "ok", said.strip())
 
 
-def check_bubblewrap() -> Finding:
-    """Tried as runs would use it: with the user id of the settings."""
-    try:
-        reason = isolation.provider(isolation.ISOLATED).available()
-    except InvalidValueError as error:
-        return Finding("bubblewrap", "problem", str(error), "use LAB_SANDBOX_UID=65534, or leave it unset")
-    if reason:
-        return Finding(
-            "bubblewrap",
-            "warning",
-            reason,
-            "until then scripted models on practice tasks run without isolation; the rest waits for "
-            "bubblewrap, or for an admin who allows runs without isolation",
-        )
-    if settings.LAB_SANDBOX == isolation.PLAIN:
-        message = "bubblewrap works here, but LAB_SANDBOX=process makes runs go without isolation"
-        return Finding("bubblewrap", "warning", message, "unset LAB_SANDBOX")
-    return Finding("bubblewrap", "ok", "sandboxes are isolated with bubblewrap")
-
-
-def check_keys() -> list[Finding]:
+def check_keys(*, ask_database: bool = True) -> list[Finding]:
     """Is there a key for each endpoint that names a variable? The value itself is never shown."""
+    if not ask_database or not doctor_servers.can_be_asked():
+        return [Finding("keys", "ok", "no endpoint can be looked up in the database yet")]
     try:
         endpoints = list(Endpoint.objects.exclude(key_variable="", headers={}))
-    except DatabaseError:
-        return [Finding("keys", "ok", "no endpoint yet: the database is made at the first start")]
+    except DatabaseError as error:
+        return [Finding("keys", "warning", f"the endpoints cannot be looked up: {error}", "manage.py up")]
     found = [check_key(endpoint) for endpoint in endpoints]
     short = Redactor(own_secrets()).too_short
     if short:

@@ -3,16 +3,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pytest_django.fixtures import Settings
 
+from lab.engine.sandboxes.base import ExecResult, Output, SandboxProvider, SandboxSpec
 from lab.models import Endpoint
-from lab.services import doctor
+from lab.services import doctor, doctor_sandboxes, isolation
 from tests.house.tree import ROOT
+from tests.servers import Postgresql, Redis
 
 
 def doctor_command(
@@ -45,9 +51,10 @@ def inside_bubblewrap(*arguments: str) -> list[str]:
 @pytest.mark.requires("git")
 def test_a_sound_machine_has_no_problem(data_folder: Path) -> None:
     found = doctor_command(data_folder)
-    assert {"python", "database", "data folder", "disk space", "port", "git", "bubblewrap", "keys"} <= set(
-        found
-    )
+    assert list(found) == [
+        *("python", "git", "data folder", "disk space", "database", "broker", "live pages", "clock", "port"),
+        *("lab", "bubblewrap", "plain process", "docker", "kubernetes", "keys"),
+    ]
     assert [finding for finding in found.values() if finding["state"] == "problem"] == []
     assert found["data folder"]["message"] == str(data_folder)
     assert not list(data_folder.glob(".doctor-*"))
@@ -139,3 +146,178 @@ def test_a_setting_of_the_wrong_shape_is_named_instead_of_a_traceback(data_folde
     assert "LAB_PORT" in result.stderr
     assert "deploy/env.example" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+class OpenSandbox:
+    """No sandbox at all: what is run in it is run by the lab's own user, with all it can reach."""
+
+    kind = "open"
+
+    def available(self) -> None:
+        return None
+
+    def start(self, spec: SandboxSpec) -> Any:
+        return self
+
+    def exec(self, argv: list[str], *, timeout: float, stdin: bytes = b"") -> ExecResult:
+        done = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout + 30, check=False)
+        nothing = Output(b"", b"", 0, "")
+        out = Output(done.stdout, b"", len(done.stdout), "")
+        return ExecResult(done.returncode, out, nothing, False, False, False, 0.0)
+
+    def stop(self) -> None:
+        return
+
+
+@pytest.mark.django_db
+def test_what_a_command_reaches_is_found_where_nothing_isolates(
+    settings: Settings, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.LAB_DATA_DIR = data_folder
+    (data_folder / "secret_key").write_text("secret")
+    home = data_folder / "home"
+    home.mkdir()
+    (home / "private").write_text("x")
+    monkeypatch.setenv("HOME", str(home))
+    found = doctor_sandboxes.try_sandbox(cast("SandboxProvider", OpenSandbox()))
+    reaches = set(found.reaches)
+    assert {f"reads {home}", "reads the lab's secret_key", "reads the lab's environment"} <= reaches
+    assert "reaches this machine's network" in reaches
+    assert ("is root" in reaches) == (os.geteuid() == 0)
+    assert found.unlimited == ("memory", "the number of processes")
+    monkeypatch.setattr(isolation, "provider", lambda kind: OpenSandbox())
+    finding = doctor_sandboxes.check_bubblewrap()
+    assert finding.state == "problem"
+    assert "reads the lab's secret_key" in finding.message
+    plain = doctor_sandboxes.check_plain_process()
+    assert plain.state == "ok"
+    assert "is not isolated: a command in it reads" in plain.message
+
+
+@pytest.mark.requires("bubblewrap")
+@pytest.mark.django_db
+def test_bubblewrap_lets_a_command_reach_nothing(settings: Settings, data_folder: Path) -> None:
+    settings.LAB_DATA_DIR = data_folder
+    (data_folder / "secret_key").write_text("secret")
+    found = doctor_sandboxes.try_sandbox(isolation.provider(isolation.ISOLATED))
+    assert found.reaches == ()
+    assert not (data_folder / "sandboxes").exists()
+
+
+def test_the_first_start_makes_the_database_and_doctor_does_not(data_folder: Path) -> None:
+    found = doctor_command(data_folder)
+    assert "the first start of the lab makes the database" in found["database"]["message"]
+    assert "tables" not in found
+    assert not (data_folder / "lab.sqlite3").exists()
+
+
+def test_a_database_without_tables_is_said_to_be_so(data_folder: Path) -> None:
+    (data_folder / "lab.sqlite3").touch()
+    found = doctor_command(data_folder)
+    assert "journal wal" in found["database"]["message"]
+    assert "a write" in found["database"]["message"]
+    assert found["tables"]["state"] == "warning"
+    assert "not applied yet" in found["tables"]["message"]
+    assert found["keys"]["state"] == "ok"
+
+
+def test_a_file_that_is_no_database_is_a_problem_of_its_own(data_folder: Path) -> None:
+    (data_folder / "lab.sqlite3").write_bytes(b"this is no database" * 999)
+    found = doctor_command(data_folder, expect=1)
+    assert found["database"]["state"] == "problem"
+    assert [name for name, finding in found.items() if finding["state"] == "problem"] == ["database"]
+
+
+def test_tables_of_a_newer_release_are_a_problem(data_folder: Path) -> None:
+    environment = {**os.environ, "LAB_DATA_DIR": str(data_folder)}
+    manage = [sys.executable, str(ROOT / "manage.py")]
+    subprocess.run([*manage, "migrate", "-v0"], env=environment, check=True)
+    assert doctor_command(data_folder)["tables"]["message"] == "those of this release"
+    with sqlite3.connect(data_folder / "lab.sqlite3") as database:
+        database.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('lab', '9999_later', '2030-01-01')"
+        )
+    finding = doctor_command(data_folder, expect=1)["tables"]
+    assert finding["state"] == "problem"
+    assert "9999_later" in finding["message"]
+
+
+def test_a_broker_that_is_away_is_one_line_with_the_way_out(data_folder: Path) -> None:
+    address = f"redis://:a-password-nobody-sees@127.0.0.1:{free_port()}/0"
+    found = doctor_command(data_folder, expect=1, LAB_REDIS_URL=address)
+    assert found["broker"]["state"] == "problem"
+    assert "LAB_REDIS_URL" in found["broker"]["message"]
+    assert "unset LAB_REDIS_URL" in found["broker"]["remedy"]
+    assert found["live pages"]["state"] == "warning"
+    assert found["database"]["state"] == "ok"
+    assert "a-password-nobody-sees" not in json.dumps(found)
+
+
+def test_a_database_that_is_away_is_one_line_with_the_way_out(data_folder: Path) -> None:
+    pytest.importorskip("psycopg", reason="missing: psycopg is not installed (make test-environment)")
+    address = f"postgresql://lab:a-password-nobody-sees@127.0.0.1:{free_port()}/lab"
+    found = doctor_command(data_folder, expect=1, DATABASE_URL=address)
+    assert found["database"]["state"] == "problem"
+    assert "DATABASE_URL" in found["database"]["message"]
+    assert "unset DATABASE_URL" in found["database"]["remedy"]
+    assert found["broker"]["state"] == "ok"
+    assert found["bubblewrap"]["state"] in ("ok", "warning")
+    assert "a-password-nobody-sees" not in json.dumps(found)
+
+
+def test_with_postgresql_and_redis_both_are_asked_and_rung(
+    data_folder: Path, postgresql: Postgresql, redis_server: Redis
+) -> None:
+    addresses = {"DATABASE_URL": postgresql.make_database(), "LAB_REDIS_URL": redis_server.url}
+    found = doctor_command(data_folder, **addresses)
+    assert found["database"]["message"].startswith("PostgreSQL ")
+    assert "a write" in found["database"]["message"]
+    assert "not applied yet" in found["tables"]["message"]
+    assert "LAB_REDIS_URL" in found["broker"]["message"]
+    assert "LISTEN and NOTIFY in" in found["live pages"]["message"]
+    assert "Redis in" in found["live pages"]["message"]
+    assert found["clock"]["state"] == "ok"
+
+
+def test_a_port_of_this_lab_is_no_problem(data_folder: Path) -> None:
+    """`manage.py up` holds the data folder, and a process below it listens."""
+    listener = (
+        "import fcntl, os, socket, subprocess, sys, time\n"
+        "lock = open(sys.argv[1], 'a+'); fcntl.flock(lock, fcntl.LOCK_EX); lock.truncate(0)\n"
+        "lock.write(str(os.getpid())); lock.flush()\n"
+        "web = 'import socket, time; s = socket.create_server((\"127.0.0.1\", 0));'\n"
+        "web += 'print(s.getsockname()[1], flush=True); time.sleep(60)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', web]); child.wait()\n"
+    )
+    command = [sys.executable, "-c", listener, str(data_folder / "up.lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as lab:
+        assert lab.stdout is not None
+        port = lab.stdout.readline().strip()
+        try:
+            found = doctor_command(data_folder, LAB_PORT=port)
+            assert found["port"] == {
+                "check": "port",
+                "state": "ok",
+                "message": f"127.0.0.1:{port} is used by this lab",
+                "remedy": "",
+            }
+            assert found["lab"]["state"] == "warning"
+            assert "no worker has reported lately" in found["lab"]["message"]
+        finally:
+            os.killpg(lab.pid, signal.SIGKILL)
+
+
+def test_what_is_not_installed_and_not_needed_is_absent_with_the_way_to_get_it(
+    data_folder: Path, tmp_path: Path
+) -> None:
+    found = doctor_command(data_folder, expect=1, PATH=str(tmp_path))
+    assert (found["docker"]["state"], found["docker"]["remedy"]) == ("absent", "apt-get install docker.io")
+    assert found["kubernetes"]["state"] == "absent"
+
+
+def test_a_clock_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 0.0)
+    finding = doctor.check_clock()
+    assert finding.state == "warning"
+    assert "the data folder's disk" in finding.message
+    assert "NTP" in finding.remedy

@@ -11,13 +11,18 @@ from django.core.management.base import BaseCommand
 
 from lab.services import doctor
 
-MARKS: dict[doctor.State, str] = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
+MARKS: dict[doctor.State, str] = {
+    "ok": "ok     ",
+    "absent": "absent ",
+    "warning": "warning",
+    "problem": "PROBLEM",
+}
 
 
 class Command(BaseCommand):
     help = (
-        "Check Python, database, data folder, disk, port, git, bubblewrap and keys. "
-        "Exits with 1 when there is a problem."
+        "Say what works on this machine (sandboxes and their isolation, database, broker, disk, port), each "
+        "tried, and how to get the rest. Exits with 1 when something needed does not work."
     )
     # It must run where nothing else does.
     requires_system_checks: list[str] = []
