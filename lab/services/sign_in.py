@@ -139,19 +139,32 @@ def _slowed(name: str, address: str, compare: Callable[[], User | None]) -> User
         SignInThrottledError: nothing was compared and nothing was counted.
     """
     name, address = _folded(name), network_of(address)
+    # Who must wait leaves no trace: a flood of such tries does not make anybody else's wait longer.
+    _refuse(name, address)
     mine = SignInFailure.objects.create(name=name, address=address)
-    earlier = SignInFailure.objects.filter(pk__lt=mine.pk, at__gt=timezone.now() - WINDOW)
-    for tries, failures in (
-        (_BY_NAME, earlier.filter(name=name)),
-        (_BY_ADDRESS, earlier.filter(address=address)),
-    ):
-        if seconds := _wait(failures, tries.free):
-            mine.delete()
-            raise SignInThrottledError(seconds, tries.of)
+    try:
+        _refuse(name, address, but=mine.pk)
+    except SignInThrottledError:
+        mine.delete()
+        raise
     user = compare()
     if user is not None:
         SignInFailure.objects.filter(name=name).delete()
     return user
+
+
+def _refuse(name: str, address: str, *, but: int = 0) -> None:
+    """
+    Raises:
+        SignInThrottledError: the failures lately, `but` one, are too many for this name or from this address.
+    """
+    lately = SignInFailure.objects.filter(at__gt=timezone.now() - WINDOW).exclude(pk=but)
+    for tries, failures in (
+        (_BY_NAME, lately.filter(name=name)),
+        (_BY_ADDRESS, lately.filter(address=address)),
+    ):
+        if seconds := _wait(failures, tries.free):
+            raise SignInThrottledError(seconds, tries.of)
 
 
 def _wait(failures: QuerySet[SignInFailure], free: int) -> int:

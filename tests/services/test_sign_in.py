@@ -154,7 +154,9 @@ def test_a_hundred_tries_at_once_are_no_more_than_one_by_one() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(compared) == 5
+    assert len(compared) <= 5
+    # Tries that had to wait were not counted.
+    assert SignInFailure.objects.count() == len(compared)
 
 
 def test_a_name_that_nobody_has_takes_as_long_as_one_with_a_wrong_password(carol: User) -> None:
