@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -130,6 +131,38 @@ def test_ringing_waits_for_no_broker_and_what_waits_does_not_pile_up(silent: str
     assert lab.program(RING) < 1
     # The process ends as soon as its sender has given up; 150 messages would take it half an hour.
     assert time.monotonic() - began < 60
+
+
+HOLD = """
+from django.db import connection, transaction
+with connection.cursor() as cursor:
+    cursor.execute("CREATE TABLE thing (id int)")
+with transaction.atomic(), connection.cursor() as cursor:
+    cursor.execute("LOCK TABLE thing")
+    print("held", flush=True)
+    time.sleep(600)
+"""
+WAIT = """
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("INSERT INTO thing VALUES (1)")
+print(json.dumps("done"))
+"""
+
+
+@pytest.mark.requires("postgresql")
+def test_a_process_that_is_frozen_in_the_middle_of_a_transaction_holds_the_others_up_for_seconds(
+    postgresql: Postgresql,
+) -> None:
+    lab = GrownUp(database=postgresql.make_database())
+    with lab.start(HOLD) as frozen:
+        try:
+            assert frozen.stdout is not None
+            assert frozen.stdout.readline() == "held\n"
+            frozen.send_signal(signal.SIGSTOP)
+            assert lab.program(WAIT, seconds=60) == "done"
+        finally:
+            frozen.kill()
 
 
 def _free_port() -> int:
