@@ -53,4 +53,4 @@ def test_a_token_is_revoked_by_its_person_and_everybodys_by_an_admin(operator: C
 
 
 def test_the_empty_list_says_what_would_be_there(viewer: Client) -> None:
-    assert "make one below" in viewer.get("/settings/tokens/").content.decode()
+    assert "Here would be the tokens" in viewer.get("/settings/tokens/").content.decode()
