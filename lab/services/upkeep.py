@@ -11,10 +11,11 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from lab.models import Draft, Run
-from lab.services import heartbeats, isolation, queue, sign_in, space
+from lab.services import heartbeats, isolation, leftovers, queue, sign_in, space
 from lab.services.messages import ring_workers
 
 REAP_SECONDS = 10.0
+LEFTOVERS_SECONDS = 3600.0
 # A lease thread looks twice a second; one that has not heard a cancel for so long does not answer.
 DEAF_SECONDS = 1.5
 # How long the last bytes of a full disk are kept for the ends that workers write.
@@ -34,7 +35,7 @@ class Upkeep:
         self._unheard: dict[int, float] = {}
         self._last_tick = 0.0
         self._full_since: float | None = None
-        self._next_reap = 0.0
+        self._next_reap = self._next_leftovers = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
 
@@ -76,6 +77,9 @@ class Upkeep:
         heartbeats.remove_old()
         Draft.objects.filter(run__status=Run.Status.ENDED).delete()
         sign_in.forget_old()
+        if time.monotonic() >= self._next_leftovers:
+            self._next_leftovers = time.monotonic() + LEFTOVERS_SECONDS
+            leftovers.remove()
 
     def _cancel_for_the_deaf(self) -> list[int]:
         """End cancelled runs whose worker does not answer: frozen, or cut off from the database."""
