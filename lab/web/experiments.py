@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Role, Run
@@ -13,6 +16,20 @@ from lab.services import overview
 from lab.web.http import for_role
 
 PAGE = 100
+# What a list may be narrowed to: its key in the address, its word, and what it means.
+_FILTERS = {
+    "": ("all", Q()),
+    "own": ("own", ~Q(kind=Experiment.Kind.DEMO)),
+    "demo": ("demo", Q(kind=Experiment.Kind.DEMO)),
+}
+
+
+class Filter(NamedTuple):
+    """A list narrowed to something, and how much there is of it."""
+
+    key: str
+    word: str
+    count: int
 
 
 @require_safe
@@ -23,10 +40,29 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
         ended_count=Count("runs", filter=Q(runs__status=Run.Status.ENDED)),
         **overview.rates("runs"),
     )
-    experiments = experiments.order_by("-id")
-    page = Paginator(experiments, PAGE).get_page(request.GET.get("page"))
-    rows = [(experiment, overview.rate_of(experiment)) for experiment in page]
-    return render(request, "experiments/list.html", {"place": "experiments", "page": page, "rows": rows})
+    shown = request.GET.get("show", "")
+    word, condition = _FILTERS.get(shown, (shown, Q(pk=None)))
+    page = Paginator(experiments.filter(condition).order_by("-id"), PAGE).get_page(request.GET.get("page"))
+    context = {
+        "place": "experiments",
+        "page": page,
+        "rows": [(experiment, overview.rate_of(experiment)) for experiment in page],
+        "filters": _counted(),
+        "shown": shown,
+        "nothing_shown": f"No experiment is “{word[:40]}”.",
+        "kept": urlencode({"show": shown}) if shown else "",
+    }
+    return render(request, "experiments/list.html", context)
+
+
+def _counted() -> list[Filter]:
+    """The filters with their counts, none where they would all show the same."""
+    counts = Experiment.objects.aggregate(
+        **{key or "all": Count("pk", filter=condition) for key, (_, condition) in _FILTERS.items()}
+    )
+    if not counts["demo"]:
+        return []
+    return [Filter(key, word, counts[key or "all"]) for key, (word, _) in _FILTERS.items()]
 
 
 @require_safe

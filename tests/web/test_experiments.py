@@ -26,8 +26,9 @@ def test_the_list_has_the_newest_first_and_says_when_nothing_is_graded(viewer: C
     assert html.count("none graded") == 3
 
 
-def test_an_empty_list_names_the_next_action(viewer: Client) -> None:
-    assert "Launch a run" in viewer.get("/experiments/").content.decode()
+def test_an_empty_list_names_the_next_action(viewer: Client, operator: Client) -> None:
+    assert "Launch a run" in operator.get("/experiments/").content.decode()
+    assert "an operator launches them" in viewer.get("/experiments/").content.decode()
 
 
 def test_long_lists_have_pages(viewer: Client) -> None:
