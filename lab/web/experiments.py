@@ -29,7 +29,7 @@ class Filter(NamedTuple):
 
     key: str
     word: str
-    count: int
+    number: int
 
 
 @require_safe
