@@ -42,7 +42,8 @@ def make(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
 def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "a checkout"
     (folder / "tests").mkdir(parents=True)
-    for name in ("Makefile", "requirements.lock", "tests/requirements.lock"):
+    (folder / "deploy").mkdir()
+    for name in ("Makefile", "requirements.lock", "deploy/requirements.lock", "tests/requirements.lock"):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -84,6 +85,10 @@ def test_a_fresh_checkout_installs_once_with_an_empty_home(checkout: Path, tmp_p
     assert "Installing what requirements.lock lists" in first.stdout
     again = make(checkout, "environment", HOME=str(home))
     assert (again.returncode, again.stdout) == (0, "")
+    grown_up = make(checkout, "grown-up", HOME=str(home))
+    assert "Installing what deploy/requirements.lock lists" in grown_up.stdout
+    for target in ("grown-up", "environment"):
+        assert make(checkout, target, HOME=str(home)).stdout == ""
     with (checkout / "requirements.lock").open("a") as lock:
         lock.write("# changed\n")
     assert "Installing" in make(checkout, "environment", HOME=str(home)).stdout
