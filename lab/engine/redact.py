@@ -22,6 +22,8 @@ from lab.engine.workspace_archive import rewritten
 
 # A shorter value would also hit ordinary words and numbers; `too_short` lists those that are left alone.
 MINIMUM_LENGTH = 12
+# Of each text that still streams the newest are shown and stored again and again, never all.
+DRAFT_CHARACTERS = 20_000
 # In the middle of a text, fewer characters of a secret are no part worth hiding, and end many a line.
 _TELLING = 4
 
@@ -126,6 +128,12 @@ class Redactor:
             [*(self._without_telling_end(line) for line in lines), self._without_beginning(last)]
         )
 
+    def from_its_middle(self, draft: str) -> str:
+        """A draft that is the end of a longer text, without a beginning that may be the end of a secret."""
+        if self._pattern is None or len(draft) < DRAFT_CHARACTERS:
+            return draft
+        return draft[max(_overlap(draft[::-1], form[::-1]) for form in self._forms) :]
+
     def shortened(self, text: str, characters: int) -> str:
         """The first characters of a text, redacted before it is cut.
 
@@ -210,12 +218,13 @@ class RedactingSink:
         return "\\u0000" not in written and self._redactor.is_clean(written)
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+        redactor = self._redactor
         self._sink.draft(
             step=step,
-            content=storable(self._redactor.streaming(content)),
-            reasoning=storable(self._redactor.streaming(reasoning)),
+            content=storable(redactor.streaming(redactor.from_its_middle(content))),
+            reasoning=storable(redactor.streaming(redactor.from_its_middle(reasoning))),
             # Servers may send several calls at once, a piece of each in turn.
-            calls=storable(self._redactor.streaming_lines(calls)),
+            calls=storable(redactor.streaming_lines(redactor.from_its_middle(calls))),
             characters=characters,
         )
 

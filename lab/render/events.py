@@ -113,11 +113,14 @@ def draft_html(*, content: str, reasoning: str, calls: str, characters: int) -> 
     What looks like a key is masked from its first characters on.
     """
     parts = []
+    # Only the newest of a long text is stored as a draft.
+    gone = max(0, characters - len(content) - len(reasoning) - len(calls))
+    longest = max(len(content), len(reasoning), len(calls))
     for name, text in (("reasoning", reasoning), ("said prose", content), ("arguments mono", calls)):
         if not text:
             continue
         tail = masked_end(text, _DRAFT_TAIL, growing=True)
-        before = max(0, len(text) - _DRAFT_TAIL)
+        before = max(0, len(text) - _DRAFT_TAIL) + (gone if len(text) == longest > _DRAFT_TAIL else 0)
         cut = f'<span class="quiet">{before:,} characters before this … </span>' if before else ""
         label = "<b>Reasoning</b> " if name == "reasoning" else ""
         parts.append(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.engine.events import ModelCallFailed, ModelCallStarted
-from lab.engine.redact import RedactingSink, Redactor
+from lab.engine.redact import DRAFT_CHARACTERS, RedactingSink, Redactor
 from lab.engine.sandboxes.base import Output
 from lab.engine.sinks import ListSink
 
@@ -127,6 +127,16 @@ class TestSink:
         assert isinstance(failed, ModelCallFailed)
         assert failed.message == "no [redacted: ENDPOINT_KEY]"
         assert inner.drafts == ["[redacted: ENDPOINT_KEY] "]
+
+    @pytest.mark.parametrize("cut", [1, 5, len(KEY) - 1, len(KEY)])
+    def test_a_draft_that_is_the_end_of_a_longer_text_begins_with_no_part_of_a_secret(self, cut: int) -> None:
+        inner = ListSink()
+        sink = RedactingSink(inner, REDACTOR)
+        text = (KEY + "x" * DRAFT_CHARACTERS)[cut:][:DRAFT_CHARACTERS]
+        sink.draft(step=1, content=text, reasoning="", calls="", characters=99_999)
+        assert inner.drafts == ["x" * (DRAFT_CHARACTERS - len(KEY) + cut)]
+        sink.draft(step=1, content="9 files", reasoning="", calls="", characters=7)
+        assert inner.drafts[-1] == "9 files"
 
     def test_an_event_without_a_secret_passes_unchanged(self) -> None:
         inner = ListSink()

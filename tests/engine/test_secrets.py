@@ -13,35 +13,18 @@ from urllib.parse import quote
 
 import pytest
 
-from lab.engine import registry
 from lab.engine.events import ToolCallFinished, VerificationFinished, WorkspaceChanged
-from lab.engine.harnesses.presets import load_preset
-from lab.engine.llm.base import ModelConfig, Price
-from lab.engine.runner import AttemptSpec, run_attempt
-from lab.engine.sinks import ListSink
-from lab.engine.stop import StopSignal
+from tests.engine.attempts import KEY, WatchedSink, run_whole
 from tests.engine.conftest import MakeTask
 from tests.engine.harnesses.driving import bash, call, calls
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, event, plain, says, stream
 
-KEY = "an-endpoint-key-0123456789abcdef"
 HEADER = 'head"er/sé=cret+value'
 PASSWORD = "p4ss/w0rd&of<the>database"
 SECRETS = {"X-Key header": HEADER, "DATABASE_URL": PASSWORD}
 EVERY = (KEY, HEADER, PASSWORD)
 # A command can hold no secret, because its call is redacted before it runs; it can put one together.
 PUT_TOGETHER = f"printf '%s%s' '{KEY[:14]}' '{KEY[14:]}'"
-
-
-class WatchedSink(ListSink):
-    """Keeps every draft, whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[str] = []
-
-    def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
-        self.shown.append("\n".join([content, reasoning, calls]))
 
 
 @pytest.fixture(scope="session")
@@ -52,36 +35,11 @@ def secrets_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def attempt(
     folder: Path, make_task: MakeTask, *answers: Answer, test: str = "def test_f():\n    pass\n"
 ) -> WatchedSink:
-    task = make_task(
-        {"thing.py": "x = 1\n"},
-        command=("python", "-m", "pytest", "test_thing.py"),
-        test_files={"test_thing.py": test},
-        fail_to_pass=("test_thing.py::test_f",),
-    )
-    harness = load_preset("leaf-compatible")
-    sink = WatchedSink()
+    headers = {"X-Key": HEADER.encode("ascii", "ignore").decode()}
     with FakeOpenAI(*answers) as server:
-        spec = AttemptSpec(
-            task=task,
-            harness=harness,
-            model=ModelConfig(
-                name="fake",
-                model_id="fake",
-                base_url=server.base_url,
-                headers={"X-Key": HEADER.encode("ascii", "ignore").decode()},
-                price=Price(basis="unknown"),
-            ),
-            provider=registry.provider("process"),
-            data_folder=folder,
-            label="run-9-1",
-            api_key=KEY,
-            key_variable="FAKE_KEY",
-            retry_seconds=0.2,
-            chunk_seconds=0.0,
-            limits=harness.limits,
-            secrets=SECRETS,
+        _, sink = run_whole(
+            folder, make_task, server.base_url, test=test, model={"headers": headers}, secrets=SECRETS
         )
-        run_attempt(spec, sink, StopSignal())
     return sink
 
 

@@ -19,6 +19,7 @@ from lab.engine.llm.failures import (
     CallFailure,
     CallInterrupted,
     ContextOverflowError,
+    kept_partial,
     way_out,
 )
 from lab.engine.llm.openai_chat import ChatConnection
@@ -312,7 +313,7 @@ class _Call:
                 step=self._step,
                 request=self._request,
                 reason=interrupted.reason.value,
-                partial=self._client._redact.streaming_lines(interrupted.partial),
+                partial=kept_partial(interrupted.partial, self._client._redact),
                 usage=interrupted.usage,
                 cost=self._price(interrupted.usage, at=self._try_at),
                 seconds=time.monotonic() - self._try_started,

@@ -11,6 +11,8 @@ from lab.engine.redact import Redactor
 
 RAW_CHARACTERS = 2_000
 MESSAGE_CHARACTERS = 2_000
+# As much as is kept of a command's output.
+PARTIAL_CHARACTERS = 1_000_000
 # What is read of an answer for its error. Longer than what is kept: secrets are replaced before the cut.
 ANSWER_CHARACTERS = 64 * 1024
 _RAW_NOT_KEPT = "[not kept: the answer held a secret of the lab, perhaps in pieces]"
@@ -61,14 +63,21 @@ class CallFailure(Exception):  # an outcome the client acts on, not an error tha
 
     def redact(self, redactor: Redactor) -> None:
         """Take the known secrets out of every text, and shorten them to what is kept."""
-        partial = redactor.streaming_lines(self.partial)
+        partial = kept_partial(self.partial, redactor)
         # In the raw stream a secret that came in several chunks stands in pieces.
-        held = partial != self.partial and len(self.raw) > 0
+        held = partial != self.partial[:PARTIAL_CHARACTERS]
         self.partial = partial
-        self.raw = _RAW_NOT_KEPT if held else redactor.shortened(self.raw, RAW_CHARACTERS)
+        self.raw = _RAW_NOT_KEPT if held and self.raw else redactor.shortened(self.raw, RAW_CHARACTERS)
         self.message = redactor.shortened(self.message, MESSAGE_CHARACTERS)
         self.usage = Usage.model_validate(redactor.json(self.usage.model_dump()))
         self.args = (self.message,)
+
+
+def kept_partial(text: str, redactor: Redactor) -> str:
+    """What is kept of text that had arrived: its beginning, without secrets or parts of one."""
+    # A secret across the cut is replaced as a whole.
+    beginning = text[: PARTIAL_CHARACTERS + ANSWER_CHARACTERS]
+    return redactor.streaming_lines(beginning)[:PARTIAL_CHARACTERS]
 
 
 class CallInterrupted(Exception):  # nothing failed

@@ -12,6 +12,7 @@ from lab.engine.llm.failures import CallFailure, error_object, failure_from_erro
 from lab.engine.llm.reply import ReplyBuilder
 from lab.engine.llm.sse import DONE, DataLines
 from lab.engine.llm.usage import read_usage
+from lab.engine.redact import DRAFT_CHARACTERS
 
 NO_API = "the server answered with {}: this is not an OpenAI-compatible base URL; usually it ends in /v1"
 
@@ -28,7 +29,7 @@ _DRAFT_SECONDS = 0.05
 
 
 class ShowDraft(Protocol):
-    """Shows text that is still streaming; `Sink.draft` is one."""
+    """Shows the newest text that is still streaming; `Sink.draft` is one. `characters` counts all of it."""
 
     def __call__(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None: ...
 
@@ -123,9 +124,9 @@ class Reading:
         self._drafted_at, self._drafted_characters = now, builder.characters
         self._draft(
             step=self._step,
-            content=str(builder.content),
-            reasoning=str(builder.reasoning),
-            calls=builder.calls_text(),
+            content=builder.content.end(DRAFT_CHARACTERS),
+            reasoning=builder.reasoning.end(DRAFT_CHARACTERS),
+            calls=builder.newest_calls(DRAFT_CHARACTERS),
             characters=builder.characters,
         )
 

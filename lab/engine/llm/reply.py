@@ -13,23 +13,32 @@ REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 class _Text:
-    """Text that grows by deltas; each piece is joined once, when somebody reads the text."""
+    """Text that grows by deltas. Its end can be looked at again and again without joining all of it."""
 
     def __init__(self) -> None:
-        self._joined = ""
-        self._new: list[str] = []
+        self._pieces: list[str] = []
 
     def add(self, piece: str) -> None:
-        self._new.append(piece)
+        self._pieces.append(piece)
 
     def __bool__(self) -> bool:
-        return bool(self._joined or self._new)
+        return bool(self._pieces)
 
     def __str__(self) -> str:
-        if self._new:
-            self._joined += "".join(self._new)
-            self._new.clear()
-        return self._joined
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def end(self, characters: int) -> str:
+        """The last characters."""
+        found: list[str] = []
+        missing = characters
+        for piece in reversed(self._pieces):
+            if missing <= 0:
+                break
+            found.append(piece[-missing:])
+            missing -= len(piece)
+        return "".join(reversed(found))
 
 
 class _Call:
@@ -147,6 +156,11 @@ class ReplyBuilder:
         call = _Call()
         self._calls.append(call)
         return call
+
+    def newest_calls(self, characters: int) -> str:
+        """The last characters of what has arrived of tool calls, one a line, for people to watch."""
+        lines = (f"{call.name} {call.arguments.end(characters)}" for call in self._calls)
+        return "\n".join(lines)[-characters:]
 
     def calls_text(self) -> str:
         """What has arrived of tool calls, one a line, for people to watch."""
