@@ -135,6 +135,28 @@ def test_every_event_comes_once_and_in_order_when_the_web_process_is_killed(
     assert page.gaps == 0
 
 
+def test_500_events_missed_while_the_web_process_was_away_are_there_soon_after_its_return(
+    lab: LabServer, cookie: str
+) -> None:
+    run = builders.run()
+    builders.start(run)
+    page = page_of(lab, run, cookie)
+    builders.append(run, *builders.bash_step(1, "ls", "a\n"), builders.asked(2))
+    page.read_until(lambda page: page.last_seq == 7)
+    lab.kill()
+    page.read_to_end_of_socket()
+    builders.append(run, builders.answered(2, content="It is away."))
+    for step in range(3, 128):
+        builders.append(run, *builders.bash_step(step, f"echo {step}", f"{step}\n"))
+    lab.start()
+    returned = time.monotonic()
+    page.connect()
+    page.read_until(lambda page: page.last_seq == 508)
+    assert time.monotonic() - returned < 5
+    assert page.seqs == everything(run)
+    assert page.gaps == 0
+
+
 def test_a_viewer_that_reads_slowly_misses_nothing_of_500_events(lab: LabServer, cookie: str) -> None:
     run = builders.run()
     builders.start(run)
