@@ -93,6 +93,11 @@ def end_now(attempts: QuerySet[Attempt]) -> int:
     return attempts.filter(lease_until__isnull=False).update(lease_until=past, doubted_at=past)
 
 
+def anything_goes_on() -> bool:
+    """Whether there is a run that a worker has or had; an idle lab need not look any further."""
+    return Run.objects.filter(status__in=_GOING_ON).exists()
+
+
 def expire_leases_of(*, is_dead: Callable[[str], bool]) -> int:
     """Let the leases of workers that are known to be dead end now; returns how many."""
     count = 0

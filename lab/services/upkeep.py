@@ -47,8 +47,7 @@ class Upkeep:
         """
         heartbeats.beat(name="tick")
         try:
-            queue.expire_leases_of(is_dead=self._is_dead)
-            settled = [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
+            settled = self._take_back() if queue.anything_goes_on() else []
         except (DatabaseError, OSError) as error:
             self._make_room(error)
             self._tidy_up(now=False)
@@ -58,6 +57,11 @@ class Upkeep:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
         self._tidy_up(now=bool(settled))
         self._ring_for_lost_messages()
+
+    def _take_back(self) -> list[int]:
+        """Settle the runs whose workers are gone or do not answer; returns them."""
+        queue.expire_leases_of(is_dead=self._is_dead)
+        return [*self._cancel_for_the_deaf(), *queue.settle_abandoned()]
 
     def _make_room(self, error: Exception) -> None:
         """Workers may write the ends of their runs first; then the reserve is for taking back the others."""
