@@ -59,10 +59,10 @@ class Standing:
     """Where an attempt stands. Everything is empty for one that has not begun.
 
     `step` is that of the last model call, `requests` its tries so far, `asks_again` whether the last try was
-    interrupted; `reply` is the step's answer once it came. Of that answer's tool calls, `finished_calls` are
-    done (indices from 1), and `interrupted_call` was broken off (0: none). `in_flight` is a request or a tool
-    call that nothing says the end of. `changes` are the stored changes of the workspace, oldest first; those
-    of a call that is to run again are not among them.
+    interrupted; `reply` is the step's answer once it came, until a person's message follows it. Of that
+    answer's tool calls, `finished_calls` are done (indices from 1), and `interrupted_call` was broken off (0:
+    none). `in_flight` is a request or a tool call that nothing says the end of. `changes` are the stored
+    changes of the workspace, oldest first; what a call changed before it ran again is not among them.
 
     `ended` is why the agent stopped, where the log says so before its patch; `limit_is_said` whether the
     event of that limit is there. `failure` is the last try of the step when it failed.
@@ -235,9 +235,15 @@ class _Fold:
         standing = self.standing
         standing.agent_seconds, standing.seconds = self._times.agent, self._times.all
         if standing.interrupted_call and standing.ended is None:
-            again = (standing.step, standing.interrupted_call)
-            standing.changes = [change for change in standing.changes if (change.step, change.index) != again]
+            self._undo(standing.step, standing.interrupted_call)
         return standing
+
+    def _undo(self, step: int, index: int) -> None:
+        """A call that runs again begins on the workspace from before it."""
+        standing = self.standing
+        standing.changes = [
+            change for change in standing.changes if (change.step, change.index) != (step, index)
+        ]
 
     def attempt_started(self, event: AttemptStarted) -> None:
         self.standing.started = event
@@ -272,6 +278,8 @@ class _Fold:
         self._broken_off(event.reason)
 
     def tool_call_started(self, event: ToolCallStarted) -> None:
+        if event.again:
+            self._undo(event.step, event.index)
         self.standing.in_flight, self.standing.interrupted_call = event, 0
 
     def tool_call_finished(self, event: ToolCallFinished) -> None:
@@ -332,6 +340,8 @@ class _Fold:
         self._had_effect("limit", event.ask)
 
     def message_sent(self, event: MessageSent) -> None:
+        # The agent is spoken to and has not answered: the next request is due.
+        self.standing.reply = None
         self._had_effect("message", event.ask)
 
     def _had_effect(self, control: Control, number: int) -> None:

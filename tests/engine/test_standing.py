@@ -26,6 +26,7 @@ from lab.engine.events import (
     ToolCallFinished,
     ToolCallInterrupted,
     ToolCallStarted,
+    WorkspaceChanged,
 )
 from lab.engine.limits import Limits
 from lab.engine.llm.base import Cost, Reply, ToolCall
@@ -153,6 +154,22 @@ class TestPlace:
         standing = now(STARTED, ask(1), answer(1, 3), begin(1, 1), end(1, 1), begin(1, 2), event)
         assert (standing.interrupted_call, standing.in_flight, standing.ended) == (2, None, None)
         assert standing.interrupted("again") == []
+
+    def test_what_a_call_changed_before_it_ran_again_is_forgotten(self) -> None:
+        first, half, whole = (
+            WorkspaceChanged(step=1, index=index, call_id="c", changes=[], archive=archive * 64)
+            for index, archive in ((1, "a"), (2, "b"), (2, "c"))
+        )
+        broken_off = ToolCallInterrupted(step=1, index=2, call_id="c", reason="infrastructure_error")
+        told = [STARTED, ask(1), answer(1, 2), begin(1, 1), end(1, 1), first, begin(1, 2), broken_off, half]
+        assert now(*told).changes == [first]
+        told += [begin(1, 2).model_copy(update={"again": True}), end(1, 2), whole]
+        assert now(*told).changes == [first, whole]
+
+    def test_a_message_after_the_last_answer_is_still_to_be_answered(self) -> None:
+        sent = MessageSent(person="Ada", message=MESSAGE, ask=1)
+        assert now(STARTED, ask(1), answer(1)).reply is not None
+        assert now(STARTED, ask(1), answer(1), sent).reply is None
 
     def test_a_new_step_forgets_the_calls_of_the_one_before(self) -> None:
         standing = now(STARTED, ask(1), answer(1, 1), begin(1, 1), end(1, 1), ask(2))
