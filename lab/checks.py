@@ -49,6 +49,14 @@ def check_numbers(**_: Any) -> list[CheckMessage]:
                 id="lab.E003",
             )
         )
+    if settings.LAB_STOP_SECONDS < 0:
+        found.append(
+            Error(
+                f"LAB_STOP_SECONDS: {settings.LAB_STOP_SECONDS:g} is negative",
+                hint="use 0 to break off at once what is under way when the lab stops; 5 is the default",
+                id="lab.E020",
+            )
+        )
     if settings.LAB_RETRY_SECONDS < 0:
         found.append(
             Error(

@@ -23,6 +23,7 @@ def test_settings_as_they_come_are_sound() -> None:
         ("LAB_RUN_SLOTS", 0, "lab.E002"),
         ("LAB_LEASE_SECONDS", 1.0, "lab.E003"),
         ("LAB_RETRY_SECONDS", -1.0, "lab.E004"),
+        ("LAB_STOP_SECONDS", -1.0, "lab.E020"),
         ("LAB_SANDBOX", "vm", "lab.E005"),
         ("LAB_SANDBOX_UID", 0, "lab.E006"),
     ],
