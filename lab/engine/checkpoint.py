@@ -35,8 +35,8 @@ def wall_time_allowed(steering: Steering, limit: float) -> float | None:
 class Checkpoint:
     """Looks into the mailbox between two events and keeps the limits that hold.
 
-    `message_of` is a person's text as it joins the conversation. `asks` are wishes that a former worker child
-    heard and left, `heard` the numbers of all that it heard; `is_paused` whether it left the attempt paused.
+    `message_of` is a person's text as it joins the conversation. `done` are the numbers of the wishes that a
+    former worker child dealt with, `is_paused` is whether it left the attempt paused.
 
     Raises, from every look:
         AttemptStoppedError: cancel, or a budget that is used up.
@@ -53,16 +53,14 @@ class Checkpoint:
         limits: Limits,
         emit: Emit,
         message_of: Callable[[str], JSONObject],
-        asks: Iterable[Ask] = (),
-        heard: Iterable[int] = (),
+        done: Iterable[int] = (),
         is_paused: bool = False,
     ) -> None:
         self.limits = limits
         self._steering, self._stop = steering, stop
         self._clock, self._spending = clock, spending
         self._emit, self._message_of = emit, message_of
-        self._inherited = list(asks)
-        self._heard = set(heard)
+        self._done = set(done)
         self._is_paused = is_paused
         self._messages: list[Ask] = []
 
@@ -74,9 +72,6 @@ class Checkpoint:
     def steer(self) -> None:
         """Do what people asked for; returns when the attempt goes on, after a pause that may be long."""
         self._require_going_on()
-        inherited, self._inherited = self._inherited, []
-        for ask in inherited:
-            self._obey(ask)
         self._hear()
         if self._is_paused:
             with self._clock.paused():
@@ -140,11 +135,13 @@ class Checkpoint:
             raise HandedOverError("the attempt was handed over")
 
     def _hear(self) -> None:
-        for ask in self._steering.take():
-            if ask.number and ask.number in self._heard:
-                continue
-            self._heard.add(ask.number)
-            self._obey(ask)
+        while waiting := self._steering.pending():
+            ask = waiting[0]
+            if not ask.number or ask.number not in self._done:
+                self._done.add(ask.number)
+                self._obey(ask)
+            # Only now: until then the clock counts what is asked for, and no limit passes that was raised.
+            self._steering.drop_oldest()
 
     def _obey(self, ask: Ask) -> None:
         if ask.control == "message":

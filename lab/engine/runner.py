@@ -299,11 +299,12 @@ class _Attempt:
             limits=self.limits,
             emit=self.emit,
             message_of=lambda text: self.family.person_message(spec.harness, text),
-            asks=standing.asks,
-            heard=standing.heard,
+            done=standing.heard - {ask.number for ask in standing.asks},
             is_paused=standing.is_paused,
         )
         self.is_driving = True
+        # Before the clock starts: a limit that was raised in time may have been passed since.
+        self.steering.put_first(standing.asks)
         if standing.step:
             self.clock.start()
         with _endpoint(spec) as model, self._client(model, checkpoint) as client:

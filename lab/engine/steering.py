@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,16 +41,21 @@ class Steering:
             self._asks.append(ask)
             self._changed.notify_all()
 
-    def take(self) -> list[Ask]:
-        """Everything asked since the last call, in order."""
+    def put_first(self, asks: Iterable[Ask]) -> None:
+        """Put these before all that is there: what a former worker child heard and left."""
         with self._changed:
-            asks, self._asks = self._asks, []
-            return asks
+            self._asks[:0] = asks
+            self._changed.notify_all()
 
     def pending(self) -> list[Ask]:
-        """Everything that `take` would give, left where it is."""
+        """Everything that has no effect yet, oldest first."""
         with self._changed:
             return list(self._asks)
+
+    def drop_oldest(self) -> None:
+        """Take the oldest away, once its effect holds; only the attempt itself does."""
+        with self._changed:
+            del self._asks[:1]
 
     def wait(self, seconds: float, stop: StopSignal | None = None) -> None:
         """Sleep until something is asked, `stop` is set, `close` is called or `seconds` have passed."""

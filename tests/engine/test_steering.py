@@ -341,6 +341,16 @@ class TestMessages:
             assert after.patch == told.patch
             assert rebuilds(after)
 
+    def test_an_agent_that_was_spoken_to_at_its_end_answers_after_a_crash(self, make: MakeSpec) -> None:
+        told = tell(
+            make, SCRIPT, **at(ModelCallStarted, 3, lambda sink: sink.ask("message", text="Not yet."))
+        )
+        after = tell(make, SCRIPT, before=told, cut=told.kinds.index("message_sent") + 1)
+        assert [event.message["content"] for event in after.of(MessageSent)] == ["Not yet."]
+        (captured,) = after.of(PatchCaptured)
+        assert (captured.exit_reason, captured.final_message) == ("agent", "heard")
+        assert rebuilds(after)
+
 
 class TestLimits:
     def test_a_limit_is_raised_above_the_arms_while_it_runs(self, make: MakeSpec) -> None:
@@ -408,6 +418,27 @@ class TestLimits:
         )
         assert told.result.exit_reason is ExitReason.AGENT
         assert told.of(ToolCallInterrupted) == []
+
+    def test_a_wall_time_that_was_raised_in_time_does_not_pass_when_the_worker_goes(
+        self, make: MakeSpec
+    ) -> None:
+        script = [[calls(bash("sleep 1"))], [calls(bash("sleep 1"))], [says("done")]]
+
+        def act(sink: AskingSink) -> None:
+            sink.ask("pause")
+            sink.ask("limit", limit="max_total_time_sec", after=600)
+            sink.ask("resume")
+
+        told = tell(make, script, **at(ToolCallStarted, 1, act))
+        limits = load_preset("leaf-compatible").limits.changed("max_total_time_sec", 0.5)
+        cut = told.kinds.index("tool_call_finished") + 1
+        assert "limit_changed" not in told.kinds[:cut]
+        # Its log takes its time, as one on a disk does.
+        slow = AskingSink(Steering(), lambda sink, record: time.sleep(0.2))
+        slow._next = cut + 1
+        after = tell(make, script, before=told, cut=cut, limits=limits, sink=slow, continued_orderly=True)
+        assert after.result.exit_reason is ExitReason.AGENT
+        assert [event.after for event in after.of(LimitChanged)] == [600]
 
     def test_a_limit_set_where_there_was_none_interrupts_what_is_running(self, make: MakeSpec) -> None:
         script = [[calls(bash("true"))], [calls(bash("sleep 60"))]]

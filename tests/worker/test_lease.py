@@ -114,7 +114,7 @@ def test_what_a_person_asks_for_is_in_the_log_before_the_attempt_hears_it(claim:
     asked = Control.objects.create(run=claim.run, kind="limit", value=value, asked_by=alice)
     with sink, keeper:
         steering.wait(10)
-        heard = steering.take()
+        heard = steering.pending()
         until = time.monotonic() + 20
         while Control.objects.get().seen_at is None:
             assert time.monotonic() < until
@@ -135,7 +135,7 @@ def test_what_an_earlier_holder_wrote_down_is_not_written_again(claim: Claim, al
         while Control.objects.get().seen_at is None:
             assert time.monotonic() < until
             time.sleep(0.05)
-    assert (log.read_records(run_id=claim.run.pk), steering.take()) == ([], [])
+    assert (log.read_records(run_id=claim.run.pk), steering.pending()) == ([], [])
 
 
 def test_a_holder_that_cannot_reach_the_database_waits_and_goes_on(
