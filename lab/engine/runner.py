@@ -249,6 +249,7 @@ class _Attempt:
 
         Raises:
             InfrastructureError: it cannot be continued exactly from what the log and the task are now.
+            InvalidValueError: the harness could not open the conversation.
         """
         spec, standing = self.spec, self.standing
         reason = spec.continued_because or "the worker child died; the outcome is unknown"
@@ -265,12 +266,16 @@ class _Attempt:
             self.standing = where_it_stands([*spec.history, *self._as_records(found)])
         if standing.is_cancelled:
             self.stop.set(ExitReason.CANCELLED)
+        if standing.step == 0:
+            # A prompt that could not be rendered cannot be now.
+            self.family.opening(spec.harness, spec.task.statement)
         digest = standing.started.task.get("repository_digest") if standing.started else None
         if digest not in (None, spec.task.repository_digest):
             raise InfrastructureError(
                 "the task's repository is no longer the one the attempt began from", retryable=False
             )
-        require_same_input(spec.history)
+        if standing.patch is None:
+            require_same_input(spec.history)
 
     def _as_records(self, events: list[Event]) -> list[Record]:
         last = self.spec.history[-1]

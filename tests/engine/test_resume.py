@@ -289,6 +289,27 @@ def test_a_patch_that_was_captured_needs_no_sandbox_of_the_agent_again(make: Mak
     assert graded.outcome == "resolved"
 
 
+def test_a_captured_patch_is_graded_whatever_became_of_the_conversation(make: MakeSpec, whole: Told) -> None:
+    records = [
+        record.model_copy(update={"event": record.event.model_copy(update={"message": {"role": "user"}})})
+        if record.event.kind == "tool_call_finished"
+        else record
+        for record in whole.records
+    ]
+    purged = dataclasses.replace(whole, records=records)
+    told = tell(make, SCRIPT, before=purged, cut=whole.kinds.index("patch_captured") + 1)
+    assert told.result == whole.result
+
+
+def test_a_harness_that_could_not_open_its_conversation_ends_so_after_a_crash_too(make: MakeSpec) -> None:
+    harness = load_preset("leaf-compatible").model_copy(update={"task_prompt": "{{ task.nothing }}"})
+    whole = tell(make, SCRIPT, harness=harness)
+    assert whole.kinds == ["attempt_started", "attempt_ended"]
+    told = tell(make, SCRIPT, before=whole, cut=1, harness=harness)
+    assert told.kinds == ["attempt_started", "attempt_continued", "attempt_ended"]
+    assert told.result == whole.result
+
+
 def test_only_deaths_since_the_last_step_that_got_further_are_fruitless(make: MakeSpec, whole: Told) -> None:
     cut = whole.kinds.index("tool_call_started") + 1
     told = whole
