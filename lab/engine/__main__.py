@@ -52,8 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.rebuild_inputs is not None:
             return _rebuild_inputs(arguments.rebuild_inputs)
         if arguments.continued is not None:
-            spec = _continued_spec(arguments)
-            sink = _opened(arguments.continued, "--continue", first_seq=spec.history[-1].seq + 1)
+            spec, sink = _continued(arguments)
         else:
             spec = _spec(arguments)
             sink = _sink(arguments.out)
@@ -147,6 +146,24 @@ def _spec(arguments: argparse.Namespace) -> AttemptSpec:
         api_key=_key(arguments.key_variable),
         key_variable=arguments.key_variable,
     )
+
+
+def _continued(arguments: argparse.Namespace) -> tuple[AttemptSpec, JSONLSink]:
+    """What the log of a killed run asks for, and the log opened to be gone on with.
+
+    Raises:
+        InvalidValueError: it is no such log, has ended, or is being written.
+    """
+    path = arguments.continued
+    spec = _continued_spec(arguments)
+    sink = _opened(path, "--continue", first_seq=spec.history[-1].seq + 1)
+    # Nobody else writes it from here on, but somebody may have done between the two lines above.
+    if len(read_log(path)) != len(spec.history):
+        sink.close()
+        raise InvalidValueError(
+            "--continue", str(path), "was gone on with by another process; look at it again"
+        )
+    return spec, sink
 
 
 def _continued_spec(arguments: argparse.Namespace) -> AttemptSpec:
