@@ -11,7 +11,7 @@ from lab.terminal import log_what_nobody_caught
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lab.settings")
 log_what_nobody_caught()
-# Static files are read in pieces by a thread, which is what is wanted; each would warn of it once.
+# With LAB_DEBUG static files are read in pieces by a thread; each would warn of it once.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 # Before anything that needs models.
 pages = get_asgi_application()
@@ -23,11 +23,12 @@ from django.db import connections  # noqa: E402
 
 from lab.addresses import share_connections  # noqa: E402
 from lab.live.routing import websocket_urlpatterns  # noqa: E402
+from lab.static_files import StaticFiles  # noqa: E402
 
 share_connections(connections.settings["default"])
 application = ProtocolTypeRouter(
     {
-        "http": pages,
+        "http": StaticFiles(pages),
         "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )
