@@ -247,6 +247,7 @@ LOGGING = {
         "terminal": {"class": "logging.StreamHandler", "formatter": "short", "filters": ["refusals"]}
     },
     "root": {"handlers": ["terminal"], "level": "WARNING"},
-    # Uvicorn gives it a handler of its own, whose lines nobody redacts.
-    "loggers": {"uvicorn": {"handlers": [], "propagate": True}},
+    # Uvicorn gives it a handler of its own, whose lines nobody redacts. Naming it here undoes what Uvicorn
+    # had set for the loggers below it: without a level each request would be a line.
+    "loggers": {"uvicorn": {"handlers": [], "propagate": True, "level": "WARNING"}},
 }

@@ -107,3 +107,17 @@ def test_secrets_of_the_environment_are_found_by_their_names(monkeypatch: pytest
     assert found["the https proxy"] == "proxy-password-1"
     assert "LAB_KEY_VARIABLES" not in found
     assert found["LAB_SECRET_KEY"]
+
+
+def test_the_web_process_writes_no_line_for_each_request(tmp_path: Path) -> None:
+    program = """
+import logging, uvicorn
+uvicorn.Config("lab.asgi:application", log_level="warning", access_log=False).load()
+logging.getLogger("uvicorn.access").info('127.0.0.1:9 - "GET / HTTP/1.1" 200')
+logging.getLogger("uvicorn.error").info("connection open")
+logging.getLogger("uvicorn.error").warning("something is wrong")
+"""
+    printed = printed_by(program, tmp_path)
+    assert "something is wrong" in printed
+    assert "GET /" not in printed
+    assert "connection open" not in printed
