@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -170,13 +171,13 @@ def reap(scratch_root: Path, is_orphan: IsOrphan, kind: str) -> list[str]:
 def _reap_unmarked(scratch_root: Path, kind: str) -> list[str]:
     """Finish removals; returns the names of the folders that had lost their marker."""
     for pattern in (f"{_GONE}*", f"*/{_GONE}*"):
-        for gone in sorted(scratch_root.glob(pattern)):
+        for gone in _matching(scratch_root, pattern):
             remove_tree(gone)
             _remove_if_empty(gone.parent, scratch_root)
     removed = []
     ours = re.compile(rf"{re.escape(kind)}-.*-[0-9a-f]{{8}}")
     for pattern in (f"{kind}-*", f"*/{kind}-*"):
-        for folder in sorted(scratch_root.glob(pattern)):
+        for folder in _matching(scratch_root, pattern):
             if ours.fullmatch(folder.name) and _has_lost_its_marker(folder):
                 _kill_marked({"boot": "", "processes": [], "groups": [], "identifier": folder.name})
                 _remove_found(folder, scratch_root)
@@ -211,8 +212,13 @@ def _starter_lives(content: dict[str, Any]) -> bool:
 def _markers(scratch_root: Path) -> Iterator[Path]:
     for pattern in (f"*/{MARKER}", f"*/*/{MARKER}"):
         yield from (
-            path for path in sorted(scratch_root.glob(pattern)) if not path.parent.name.startswith(_GONE)
+            path for path in _matching(scratch_root, pattern) if not path.parent.name.startswith(_GONE)
         )
+
+
+def _matching(scratch_root: Path, pattern: str) -> list[Path]:
+    """Whoever owns a folder may remove it meanwhile: unlike Path.glob, this goes on with the others."""
+    return [scratch_root / name for name in sorted(glob.glob(pattern, root_dir=scratch_root))]  # noqa: PTH207
 
 
 def _kill_marked(content: dict[str, Any]) -> None:

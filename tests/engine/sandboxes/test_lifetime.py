@@ -209,6 +209,28 @@ def test_a_removal_that_was_interrupted_is_finished_by_the_reaper(
     assert list(scratch.iterdir()) == []
 
 
+def test_the_reaper_goes_on_where_folders_come_and_go(provider: SandboxProvider, scratch: Path) -> None:
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            folder = scratch / f"{number % 50}"
+            folder.mkdir(parents=True)
+            folder.rmdir()
+
+    scratch.mkdir(exist_ok=True)
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(500):
+            assert provider.reap(scratch, lambda label, starter_lives: True) == []
+    finally:
+        over.set()
+        other.join()
+
+
 def test_a_sandbox_without_its_marker_is_removed_after_a_minute(
     provider: SandboxProvider, scratch: Path
 ) -> None:
