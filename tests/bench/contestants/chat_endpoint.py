@@ -1,4 +1,6 @@
-"""A chat-completions server that answers at once, and notes when each request came and what its sender used.
+"""A chat-completions server that notes when each request came and what its sender used.
+
+It answers at once, or after `--delay` seconds.
 
 The path of the base URL names the loop that is measured (`/lab-3/v1`); each of its requests is one step. The
 key of a request ends in the sender's process id, so that processor time and memory are read from outside, in
@@ -32,11 +34,12 @@ class Loop:
 
 
 class Endpoint:
-    """`steps` answers call a tool, the next one ends the loop."""
+    """`steps` answers call a tool, the next one ends the loop; each comes after `delay` seconds."""
 
-    def __init__(self, steps: int, command: str) -> None:
+    def __init__(self, steps: int, command: str, delay: float) -> None:
         self._steps = steps
         self._command = command
+        self._delay = delay
         self._loops: dict[str, Loop] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,7 +59,7 @@ class Endpoint:
         method, path, _ = request.split(" ")
         name, _, rest = path.strip("/").partition("/")
         if method == "POST":
-            self._answer(writer, name, body, pid_in(headers.get("authorization", "")))
+            await self._answer(writer, name, body, pid_in(headers.get("authorization", "")))
         elif rest == "figures":
             _send_json(writer, self._figures(name))
         else:
@@ -64,7 +67,7 @@ class Endpoint:
         await writer.drain()
         return headers.get("connection", "").lower() != "close"
 
-    def _answer(self, writer: asyncio.StreamWriter, name: str, body: bytes, pid: int | None) -> None:
+    async def _answer(self, writer: asyncio.StreamWriter, name: str, body: bytes, pid: int | None) -> None:
         loop = self._loops.setdefault(name, Loop())
         loop.arrivals.append(time.perf_counter())
         number = len(loop.arrivals)
@@ -72,6 +75,8 @@ class Endpoint:
             loop.cpu.append(_cpu_seconds(pid))
             loop.peak_kilobytes = _peak_kilobytes(pid)
             loop.body_bytes = len(body)
+        if self._delay:
+            await asyncio.sleep(self._delay)
         message, finish = self._message(name, number)
         usage = {
             "prompt_tokens": 900 + 200 * number,
@@ -169,9 +174,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--command", required=True)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds from a request to its answer")
     chosen = parser.parse_args()
-    endpoint = Endpoint(chosen.steps, chosen.command)
-    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0, limit=2**22)
+    endpoint = Endpoint(chosen.steps, chosen.command, chosen.delay)
+    server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0, limit=2**22, backlog=512)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     await server.serve_forever()
 
