@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 _NOTE = "[masked, looks like {}]"
@@ -66,9 +67,13 @@ def _exact(literal: str, kind: str, tail: str, *, before: str = "", begun: str =
     )
 
 
+def _by_literal(*shapes: KeyShape) -> dict[str, KeyShape]:
+    return {shape.literal: shape for shape in shapes}
+
+
 # Literals first that contain others: the first shape that takes a place names it. Each key of these is a run
 # of at least 20 letters, digits and the like.
-_SHAPES: tuple[KeyShape, ...] = (
+_SHAPES = _by_literal(
     _shape("sk-ant-", "an Anthropic key", _DASHED, 20),
     _shape("sk-or-v1-", "an OpenRouter key", _WORD, 20),
     _shape("sk-lf-", "a Langfuse key", _DASHED, 20),
@@ -104,7 +109,6 @@ _SHAPES: tuple[KeyShape, ...] = (
     ),
     *(_shape(f"{kind}_", "a Stripe key", _WORD, 16) for kind in ("sk_live", "sk_test", "rk_live", "rk_test")),
     _exact("SG.", "a SendGrid key", r"[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+"),
-    _exact(":AA", "a Telegram token", r"[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", before=r"[0-9]{8}"),
     _shape("npm_", "an npm token", _WORD, 30),
     _shape("pypi-AgE", "a PyPI token", _DASHED, 40),
     _shape("tlab_", "a token of this lab", _DASHED, 40),
@@ -129,7 +133,7 @@ _SHAPES: tuple[KeyShape, ...] = (
     _exact("eyJ", "a signed token", r"[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+"),
 )  # fmt: skip
 # These hold other characters as well, and literals that are rare enough to be looked for in every text.
-_RARE_SHAPES: tuple[KeyShape, ...] = (
+_RARE_SHAPES = _by_literal(
     _exact("hooks.slack.com/services/", "a Slack address", r"[A-Z0-9]{6,}+/[A-Z0-9]{6,}+/[A-Za-z0-9]{16,}+",
            begun=r"[A-Za-z0-9/]++"),
     _exact("/api/webhooks/", "a Discord address", r"[0-9]{10,}+/[A-Za-z0-9_-]{30,}+",
@@ -137,6 +141,7 @@ _RARE_SHAPES: tuple[KeyShape, ...] = (
     _exact("/sign-in/", "a sign-in link", r"[A-Za-z0-9_-]{40,}+"),
     _exact("AccountKey=", "an Azure key", r"[A-Za-z0-9+/]{40,}+={0,2}", begun=r"[A-Za-z0-9+/]++"),
     _exact("SharedAccessKey=", "an Azure key", r"[A-Za-z0-9+/]{40,}+={0,2}", begun=r"[A-Za-z0-9+/]++"),
+    _exact(":AA", "a Telegram token", r"[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", before=r"[0-9]{8}"),
     _shape("whsec_", "a Stripe secret", "A-Za-z0-9+/=", 24),
     _shape("sntrys_", "a Sentry token", "A-Za-z0-9_+/=", 30),
     _shape("glc_", "a Grafana token", "A-Za-z0-9+/=", 40),
@@ -202,10 +207,19 @@ def mask_key_shapes(text: str, *, growing: bool = False) -> str:
     """
     if len(text) < _SHORTEST and not growing:
         return text
+    return _masked_again(text, growing) if len(text) <= _REMEMBERED else _masked(text, growing)
+
+
+def _masked(text: str, growing: bool) -> str:
     if "\x1b" in text:
         return _masked_between_escapes(text, growing=growing)
     spans = _spans(text, growing=growing)
     return _replaced(text, spans) if spans else text
+
+
+# Short texts of a page are mostly the same ones: names, models, prices, commands.
+_REMEMBERED = 200
+_masked_again = lru_cache(maxsize=4096)(_masked)
 
 
 def masked(value: Any) -> Any:
@@ -228,40 +242,43 @@ def masked(value: Any) -> Any:
 
 
 def masked_beginning(text: str, characters: int) -> str:
-    """The first characters of a text, masked. A key across the cut is masked as a whole."""
-    if len(text) <= characters:
-        return mask_key_shapes(text)
-    return mask_key_shapes(text[: characters + _AROUND_A_CUT], growing=True)[:characters]
+    """The first characters of a text, masked; also a key of which the cut leaves only the beginning."""
+    return mask_key_shapes(text[:characters], growing=len(text) > characters)
 
 
-def masked_end(text: str, characters: int, *, growing: bool = False) -> str:
-    """The last characters of a text, masked, also where a key begins before them."""
+def masked_end(text: str, characters: int, *, growing: bool = False, around: int = 400) -> str:
+    """The last characters of a text, masked, also where a key begins `around` characters before them."""
     if len(text) <= characters:
         return mask_key_shapes(text, growing=growing)
-    return mask_key_shapes(text[-characters - _AROUND_A_CUT :], growing=growing)[-characters:]
+    return mask_key_shapes(text[-characters - around :], growing=growing)[-characters:]
 
 
-# The longest key that is looked for across a cut: a private key of 4,096 bits and more.
-_AROUND_A_CUT = 4_000
+# A text that grows ends in a value of at most so many characters, its name included.
+_LONGEST_VALUE = 600
 
 
 def _spans(text: str, *, growing: bool) -> list[_Span]:
     """What to mask, in order and without overlaps."""
     runs = _runs(text, growing=growing)
+    if (
+        (not runs or _HASH.fullmatch(text))
+        and not growing
+        and "=" not in text
+        and "://" not in text
+        and "uthorization" not in text
+    ):
+        # Nearly all of a page.
+        return []
     found: list[_Span] = []
-    if runs:
-        found += [
-            span for shape in _SHAPES if shape.literal in runs for span in _keys_of(shape, text, growing)
-        ]
-    found += [
-        span for shape in _RARE_SHAPES if shape.literal in text for span in _keys_of(shape, text, growing)
-    ]
-    if "-----BEGIN " in text:
-        found += _private_keys(text, growing)
+    if runs or growing:
+        for literal in filter(runs.__contains__, _SHAPES):
+            found += _keys_of(_SHAPES[literal], text, growing)
+        for literal in filter(text.__contains__, _RARE_SHAPES):
+            found += _keys_of(_RARE_SHAPES[literal], text, growing)
+        if "-----BEGIN " in text:
+            found += _private_keys(text, growing)
     found += _headers_and_logins(text, growing)
-    if "=" in text or ":" in text:
-        names = _NAMES_IN_CAPITALS + _OTHER_NAMES if growing or _MIXED.search(runs) else _NAMES_IN_CAPITALS
-        found += [span for name in names if name in text for span in _named_values(name, text, growing)]
+    found += _all_named_values(text, runs, growing)
     if len(found) < 2:
         return found
     # The sort is stable: of two in the same place the one found first stays, which names its provider.
@@ -273,16 +290,19 @@ def _spans(text: str, *, growing: bool) -> list[_Span]:
     return kept
 
 
-_RUN_CHARACTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+/=-:")
+_RUN_CHARACTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~+-")
 _RUN_OR_NOT = bytes(97 if code in _RUN_CHARACTERS else 32 for code in range(256))
 _SHORTEST_RUN = b"a" * 16
-_MIXED = re.compile("[A-Za-z][0-9]|[0-9][A-Za-z]")
+# Letters and digits change at least twice in one run.
+_CHANGE = "(?:[A-Za-z](?=[0-9])|[0-9](?=[A-Za-z]))"
+_HASH = re.compile("[0-9a-f]{32,128}")
+_RANDOM_RUN = re.compile(rf"{_CHANGE}[^\n]*?{_CHANGE}")
 
 
 def _runs(text: str, *, growing: bool) -> str:
     """The long runs of characters that keys are made of, and the last run of a text that grows.
 
-    Nearly all of a page holds none: this one look is what most texts cost.
+    This one look is what most texts cost.
     """
     data = text.encode("utf-8", "replace")
     flat = data.translate(_RUN_OR_NOT)
@@ -423,8 +443,23 @@ def _each(pattern: re.Pattern[str], literal: str, text: str) -> Iterator[re.Matc
         at = text.find(literal, match.end() if match is not None else at + len(literal))
 
 
-def _named_values(word: str, text: str, growing: bool) -> Iterator[_Span]:
-    at = text.find(word)
+def _all_named_values(text: str, runs: str, growing: bool) -> Iterator[_Span]:
+    if "=" in text:
+        for word in filter(text.__contains__, _NAMES_IN_CAPITALS):
+            yield from _named_values(word, text, growing)
+    if _RANDOM_RUN.search(runs):
+        start = 0
+    elif growing:
+        start = max(0, len(text) - _LONGEST_VALUE)
+    else:
+        return
+    for word in _OTHER_NAMES:
+        if text.find(word, start) >= 0:
+            yield from _named_values(word, text, growing, start)
+
+
+def _named_values(word: str, text: str, growing: bool, start: int = 0) -> Iterator[_Span]:
+    at = text.find(word, start)
     while at >= 0:
         after = at + len(word)
         match = _GIVEN.match(text, after)

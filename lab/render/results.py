@@ -17,6 +17,8 @@ _PYTEST_PART = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xp
 _PYTEST_QUIET = re.compile(r"^(\d+ (?:passed|failed|error)[^\n]{0,120}) in [\d.]+s", re.M)
 _UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.M)
 _UNITTEST_BAD = re.compile(r"^FAILED \(([^)\n]{0,120})\)", re.M)
+# Its own words and no others: what these are taken from is not masked.
+_UNITTEST_COUNTS = re.compile(r"(failures|errors|skipped|successes)=(\d{1,9})")
 _REPLACEMENTS = re.compile(r"(\d+) replacements?")
 
 
@@ -116,7 +118,7 @@ def counted_tests(ending: str) -> str:
     bad = _UNITTEST_BAD.findall(ending)
     # The words in the brackets are unittest's own: failures=1, errors=2.
     words = (
-        ", ".join(f"{number} {name}" for name, number in re.findall(r"(\w+)=(\d+)", bad[-1]))
+        ", ".join(f"{number} {name}" for name, number in _UNITTEST_COUNTS.findall(bad[-1]))
         if bad
         else "all ok"
     )

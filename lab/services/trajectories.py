@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Max, Min
 
-from lab.engine.key_shapes import mask_key_shapes, masked_beginning, masked_end
+from lab.engine.key_shapes import mask_key_shapes, masked_beginning
 from lab.engine.llm.base import JSONObject
 from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
@@ -28,6 +28,9 @@ _WINDOW_EVENTS = 400
 _BEFORE_PERMALINK = 10
 # What a fragment shows of a text is less; the rest of the excerpt is for counting words and for short diffs.
 _EXCERPT_CHARACTERS = 8_000
+# Of what was printed no more than 3,000 characters are shown at first.
+_OUTPUT_CHARACTERS = 4_000
+_OUTPUTS = frozenset({"text", "observation"})
 _TAIL_CHARACTERS = 2_000
 # A body up to this size is read whole, so that its lines can be counted; of a larger one only the head.
 _COUNTED_BYTES = 1_000_000
@@ -336,7 +339,11 @@ def _excerpts(value: Any, shown: frozenset[str], name: str = "") -> Any:
     if isinstance(value, list):
         return [_excerpts(item, shown) if isinstance(item, dict | list | str) else item for item in value]
     if is_reference(value):
-        return stored_excerpt(value) if name in shown else _preview(value)
+        if name not in shown:
+            return _preview(value)
+        return stored_excerpt(
+            value, characters=_OUTPUT_CHARACTERS if name in _OUTPUTS else _EXCERPT_CHARACTERS
+        )
     return {
         mask_key_shapes(key): _excerpts(item, shown, key) if isinstance(item, dict | list | str) else item
         for key, item in value.get("$plain", value).items()
@@ -363,7 +370,8 @@ def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTE
     beginning = masked_beginning(text, characters)
     if limit < size:
         return Excerpt(beginning, length, None, size)
-    return Excerpt(beginning, len(text), count_lines(text), size, masked_end(text, _TAIL_CHARACTERS))
+    # Of the tail only counts are shown.
+    return Excerpt(beginning, len(text), count_lines(text), size, text[-_TAIL_CHARACTERS:])
 
 
 class Body(NamedTuple):

@@ -244,6 +244,6 @@ class TestCuts:
         key = KEYS["a GitHub token"]
         text = "x" * 90 + " " + key + " end"
         assert key[:12] not in masked_beginning(text, 105)
-        assert len(masked_beginning(text, 105)) == 105
+        assert masked_beginning(text, 105).startswith("x" * 90)
         assert key[-12:] not in masked_end(text, 20)
         assert masked_beginning("short", 100) == masked_end("short", 100) == "short"
