@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from celery import signals  # type: ignore[import-untyped] # has no types
 from django.conf import settings
-from django.db import close_old_connections, connections
+from django.db import DatabaseError, close_old_connections, connections
 
 from lab.celery import RUNS_QUEUE, app
 from lab.services import heartbeats, queue
+from lab.services.messages import ring_workers
 from lab.services.processes import die_with_parent, process_identity
 from lab.worker.frozen import FrozenChildren
 
@@ -128,7 +129,7 @@ def _worker_stops_now(**_: Any) -> None:
 
 @signals.worker_ready.connect  # type: ignore[untyped-decorator]
 def _worker_is_ready(sender: Any, **_: Any) -> None:
-    """Say that this worker is alive, for the first page and /readyz."""
+    """Say that this worker is alive, for the first page and /readyz, and take up what waits."""
     queues = sorted(sender.app.amqp.queues.consume_from)
     name = f"{queues[0]}@{socket.gethostname()}-{os.getpid()}"
     threading.Thread(target=_beat, args=(name,), name="heartbeat", daemon=True).start()
@@ -136,6 +137,7 @@ def _worker_is_ready(sender: Any, **_: Any) -> None:
 
 def _beat(name: str) -> None:
     frozen = FrozenChildren()
+    _ring_for_what_waits()
     while True:
         frozen.look()
         try:
@@ -143,3 +145,14 @@ def _beat(name: str) -> None:
         except OSError as error:
             _log.warning("the heartbeat cannot be written (%s)", error)
         time.sleep(BEAT_SECONDS)
+
+
+def _ring_for_what_waits() -> None:
+    """Messages that came while no worker was there may have gone to the one before, which took none."""
+    try:
+        if waiting := queue.startable_runs():
+            ring_workers(runs=waiting)
+    except DatabaseError as error:
+        _log.warning("the queue cannot be looked at yet (%s); the tick looks later", error)
+    finally:
+        connections.close_all()

@@ -136,6 +136,18 @@ def test_a_worker_told_to_stop_hands_over_and_its_successor_goes_on_soon(
     check(lab, stories, unharmed)
 
 
+def test_a_worker_that_starts_takes_up_what_waits_without_being_told(lab: HarmedLab, unharmed: Story) -> None:
+    tick = lab.child("django", "tick")
+    os.kill(tick, signal.SIGSTOP)
+    try:
+        told = [[Fault("asking", victim="worker", action="terminate", step=7)]]
+        stories = lab.run(told, seconds=90)
+    finally:
+        os.kill(tick, signal.SIGCONT)
+    assert [story.continuations for story in stories] == [1]
+    check(lab, stories, unharmed)
+
+
 def test_a_cancel_while_the_lab_stops_holds_and_leaves_nothing(lab: HarmedLab) -> None:
     person = somebody(lab)
     # The worker is told to stop in the middle of a command, and the lab a moment later.
