@@ -117,11 +117,15 @@ class Execution:
         queue.release(claim=self._claim)
 
     def _settle_later(self, act: Callable[[], None]) -> None:
-        """Do it now, or leave it to the tick."""
+        """Do it now, once more over a new connection, or leave it to the tick."""
         try:
-            act()
-        except (DatabaseError, OSError) as error:
-            _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
+            for is_last in (False, True):
+                try:
+                    return act()
+                except (DatabaseError, OSError) as error:
+                    connections.close_all()
+                    if is_last:
+                        _log.warning("run %s: it cannot be settled yet (%s)", self._claim.run.pk, error)
         finally:
             if threading.current_thread() is not threading.main_thread():
                 connections.close_all()

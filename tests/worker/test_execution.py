@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -246,3 +247,18 @@ def test_a_log_that_lost_a_text_is_not_continued_but_the_run_is_tried_again(
     assert "body missing" in Event.objects.get(kind="attempt_ended").payload["error"]
     second = go_on()
     assert (second.attempt.n, second.continues) == (2, False)
+
+
+def test_a_connection_that_drops_while_a_run_is_settled_costs_nothing(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drops, settle = iter([OperationalError("server closed the connection")]), queue.settle
+
+    def sometimes(**values: Any) -> bool:
+        if (error := next(drops, None)) is not None:
+            raise error
+        return settle(**values)
+
+    monkeypatch.setattr(queue, "settle", sometimes)
+    Execution(claim).run()
+    assert (Run.objects.get().status, kinds()[-1]) == (Run.Status.ENDED, "run_ended")
