@@ -34,6 +34,8 @@ __all__ = [
 
 MAP_LINKS = 400
 _DRAFT_TAIL = 6_000
+# A private key that is being written may begin before what is shown.
+_LONGEST_KEY = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def draft_html(*, content: str, reasoning: str, calls: str, characters: int) -> 
     for name, text in (("reasoning", reasoning), ("said prose", content), ("arguments mono", calls)):
         if not text:
             continue
-        tail = masked_end(text, _DRAFT_TAIL, growing=True)
+        tail = masked_end(text, _DRAFT_TAIL, growing=True, around=_LONGEST_KEY)
         before = max(0, len(text) - _DRAFT_TAIL) + (gone if len(text) == longest > _DRAFT_TAIL else 0)
         cut = f'<span class="quiet">{before:,} characters before this … </span>' if before else ""
         label = "<b>Reasoning</b> " if name == "reasoning" else ""
