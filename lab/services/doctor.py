@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import errno
 import fcntl
@@ -214,14 +215,19 @@ def _is_our_own(port: int) -> bool:
     sockets = set(_listening(port))
     holder = _holder()
     own = [os.getpid(), *([holder, *descendants(snapshot(), [holder])] if holder else [])]
-    for pid in own:
-        try:
-            opened = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
-        except OSError:
-            continue
-        if sockets & set(opened):
-            return True
-    return False
+    return any(opened in sockets for pid in own for opened in _opened(pid))
+
+
+def _opened(pid: int) -> Iterator[str]:
+    """What the process has open, as the kernel names it."""
+    try:
+        files = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return
+    for file in files:
+        # Closed since, as is the one that listed them.
+        with contextlib.suppress(OSError):
+            yield str(file.readlink())
 
 
 def _listening(port: int) -> Iterator[str]:

@@ -201,8 +201,9 @@ def latest_experiment() -> Standing | None:
     experiment = counted.order_by(own_first, "-pk").first()
     if experiment is None:
         return None
-    arms = experiment.arms.select_related("model").annotate(**rates("runs")).order_by("letter")
-    standings = [ArmStanding(arm.letter, arm.model.name, rate_of(arm)) for arm in arms]
+    arms = arms_of(experiment.pk)
+    several = len({arm.harness_version_id for arm, _ in arms}) > 1
+    standings = [ArmStanding(arm.letter, str(arm) if several else arm.model.name, rate) for arm, rate in arms]
     return Standing(
         experiment=experiment,
         graded=sum(sum(standing.rate[1:]) for standing in standings),

@@ -133,6 +133,7 @@ def play(
 
 def clear() -> Removed:
     """As `remove`, for whoever has the machine's own shell."""
+    began = time.time()
     bodies = set(_bodies_of(sample_log.read().runs))
     count = 0
     with transaction.atomic():
@@ -148,7 +149,7 @@ def clear() -> Removed:
             found.delete()
             Arm.objects.filter(experiment=experiment).delete()
             experiment.delete()
-    return Removed(count, stored_bodies.remove_unused(candidates=bodies))
+    return Removed(count, stored_bodies.remove_unused(candidates=bodies, since=began))
 
 
 class _Player:

@@ -13,13 +13,15 @@ from django.db.models import Max, Q, TextField
 from django.db.models.functions import Cast
 
 from lab.engine.llm.base import JSONObject
-from lab.models import Blob, Event
+from lab.models import Blob, Event, Run
 from lab.services import blobs
 from lab.services.blobs import BodyMissingError
 from lab.services.payloads import REFERENCE, references
 
-# A body that somebody stored so recently may be about to be referred to.
+# A body that a worker stored so recently may be about to be referred to.
 FRESH_SECONDS = 600.0
+# The kernel's file times lag a little behind its clock.
+_LAG_SECONDS = 0.05
 _ASIDE = ".removed"
 
 
@@ -94,19 +96,22 @@ def bodies_of(kind: str, payload: JSONObject) -> Iterator[str]:
         yield payload["archive"]
 
 
-def remove_unused(*, candidates: Iterable[str]) -> int:
+def remove_unused(*, candidates: Iterable[str], since: float | None = None) -> int:
     """Remove those of the bodies that nothing refers to; returns how many files.
 
     A worker may be about to refer to one of them. Whoever stores a body that is there already makes the time
-    of its file new (`blobs.store_file`), so one that is fresh stays; each file is first put aside, so that
-    whoever stores it from then on writes it anew; and what was written down meanwhile is looked at once more.
+    of its file new (`blobs.store_file`), so one stored after `since` (seconds since the epoch; None: now)
+    stays, and a little before it while a run goes on; each file is first put aside, so that whoever stores it
+    from then on writes it anew; and what was written down meanwhile is looked at once more.
     """
+    since = (time.time() if since is None else since) - _LAG_SECONDS
+    if Run.objects.holding_slots().exists():
+        since -= FRESH_SECONDS
     wanted = set(candidates)
     newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
     wanted -= {sha256 for sha256, _ in all_uses()}
     aside = {sha256: path for sha256 in wanted if (path := _put_aside(sha256)) is not None}
-    fresh = time.time() - FRESH_SECONDS
-    kept = {sha256 for sha256, path in aside.items() if path.stat().st_mtime > fresh}
+    kept = {sha256 for sha256, path in aside.items() if path.stat().st_mtime > since}
     kept |= {sha256 for sha256, _ in all_uses(after_row=newest)} & set(aside)
     for sha256, path in aside.items():
         if sha256 in kept:

@@ -307,6 +307,13 @@ def test_a_port_of_this_lab_is_no_problem(data_folder: Path) -> None:
             os.killpg(lab.pid, signal.SIGKILL)
 
 
+def test_a_port_that_this_very_process_listens_on_is_its_own(settings: Settings, data_folder: Path) -> None:
+    settings.LAB_DATA_DIR = data_folder
+    with socket.create_server(("127.0.0.1", 0)) as web:
+        settings.LAB_PORT = web.getsockname()[1]
+        assert doctor.check_port().message.endswith("is used by this lab")
+
+
 def test_what_is_not_installed_and_not_needed_is_absent_with_the_way_to_get_it(
     data_folder: Path, tmp_path: Path
 ) -> None:

@@ -197,7 +197,8 @@ def test_what_another_run_refers_to_stays(db: None, tmp_path: Path) -> None:
 def test_a_body_that_a_worker_is_just_storing_stays(db: None) -> None:
     load_some(6)
     body = next(sha256 for sha256, use in stored_bodies.all_uses() if use.kind == "verification_finished")
-    # A worker has stored the body, and its event comes after the removal.
+    # A worker has a run, and has stored the body; its event comes after the removal.
+    builders.start(builders.run())
     blobs.store_file(blobs.blob_bytes(sha256=body))
     sample.clear()
     assert blobs.blob_bytes(sha256=body)
