@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.db.models import Max, Min
@@ -194,63 +195,74 @@ def _events_in(run_id: int, groups: list[list[_Row]]) -> dict[int, LogEvent]:
     return {row[0]: log_event(*row) for row in stored.values_list(*_COLUMNS) if row[0] in wanted}
 
 
+class _Stored:
+    """A row of the log. Made readable, which is most of the work, only for a fragment that is not kept."""
+
+    def __init__(self, row: tuple[int, int, int | None, str, dt.datetime, JSONObject]) -> None:
+        self.seq, self.attempt, self.step, self.kind = row[:4]
+        self._row = row
+
+    @cached_property
+    def event(self) -> LogEvent:
+        return log_event(*self._row)
+
+
 class LogReader:
     """Reads what is new in one run's log, step by step. Not for two threads at once."""
 
     def __init__(self, *, run_id: int, after: int) -> None:
         self.run_id = run_id
         self.position = after
-        self._open: list[LogEvent] | None = None
-
-    @property
-    def open_step(self) -> list[LogEvent]:
-        """The events of the newest step up to the position."""
-        if self._open is None:
-            self._open = self._step_before()
-        return self._open
+        # The events of the newest step up to the position; None until they are read.
+        self._open: list[_Stored] | None = None
 
     def read(self, *, limit: int = 200) -> Batch | None:
         """The next events, None when there are none."""
         new = Event.objects.filter(run_id=self.run_id, seq__gt=self.position).order_by("seq")
-        events = [log_event(*row) for row in new.values_list(*_COLUMNS)[:limit]]
+        events = [_Stored(row) for row in new.values_list(*_COLUMNS)[:limit]]
         if not events:
             return None
         forget_what_was_purged()
         purged = any(event.kind == "secret_purged" for event in events)
-        touched: list[list[LogEvent]] = []
+        touched: list[list[_Stored]] = []
         for event in events:
             touched.append(self._group(event))
         distinct = list({id(group): group for group in touched}.values())
-        fragments = [rendered(self.run_id, group) for group in distinct]
+        fragments = [self._fragment(group) for group in distinct]
         batch = Batch(self.position, events[-1].seq, fragments, purged)
         self.position = batch.last
         return batch
 
-    def _group(self, event: LogEvent) -> list[LogEvent]:
+    def _fragment(self, group: list[_Stored]) -> Fragment:
+        kept = _cache.get(_cache_key(self.run_id, group))
+        return kept or rendered(self.run_id, [stored.event for stored in group])
+
+    def _group(self, event: _Stored) -> list[_Stored]:
         if event.step is None:
             return [event]
-        current = self.open_step
+        current = self._step_before() if self._open is None else self._open
         if current and (current[0].attempt, current[0].step) == (event.attempt, event.step):
             # A new list would be a new group for the same step within one batch.
             current.append(event)
+            self._open = current
             return current
         self._open = [event]
         return self._open
 
-    def _step_before(self) -> list[LogEvent]:
+    def _step_before(self) -> list[_Stored]:
         before = Event.objects.filter(run_id=self.run_id, seq__lte=self.position)
         last = before.filter(step__isnull=False).order_by("-seq").values_list("attempt", "step").first()
         if last is None:
             return []
         rows = before.filter(attempt=last[0], step=last[1]).order_by("seq")
-        return [log_event(*row) for row in rows.values_list(*_COLUMNS)]
+        return [_Stored(row) for row in rows.values_list(*_COLUMNS)]
 
 
 # Events never change: run, first and last number and how many say which ones they are.
 _CacheKey = tuple[int, int, int, int]
 
 
-def _cache_key(run_id: int, events: Sequence[_Row] | Sequence[LogEvent]) -> _CacheKey:
+def _cache_key(run_id: int, events: Sequence[_Row | LogEvent | _Stored]) -> _CacheKey:
     return (run_id, events[0].seq, events[-1].seq, len(events))
 
 
