@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from lab.models import Draft, Membership, Role, Run
-from lab.services import runs as run_services
+from lab.services import controls
 from tests import builders
 from tests.live.lab_server import LabServer, running_lab, session_cookie
 from tests.live.page import Page
@@ -252,7 +252,7 @@ def test_a_cancel_is_shown_while_the_worker_has_not_seen_it(lab: LabServer, cook
     builders.start(run)
     page = page_of(lab, run, cookie)
     page.read_until(lambda page: page.last_seq == 2)
-    run_services.cancel(run=run, by=builders.person(Role.OPERATOR))
+    controls.ask(run=run, by=builders.person(Role.OPERATOR), control="cancel")
     page.read_until(lambda page: "Cancelling" in page.parts.get("pending", ""))
 
 
