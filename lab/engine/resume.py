@@ -100,14 +100,23 @@ class Standing:
 
     def interrupted(self, reason: str) -> list[Event]:
         """The event that ends what is in flight, outcome and cost unknown; empty when nothing is."""
-        call = self.in_flight
-        if isinstance(call, ModelCallStarted):
-            return [ModelCallInterrupted(step=call.step, request=call.request, reason=reason)]
-        if isinstance(call, ToolCallStarted):
-            return [
-                ToolCallInterrupted(step=call.step, index=call.index, call_id=call.call_id, reason=reason)
-            ]
-        return []
+        return interrupted(self.in_flight, reason)
+
+
+def interrupted(call: InFlight | None, reason: str) -> list[Event]:
+    """The event that ends `call`, outcome and cost unknown; empty for None."""
+    if isinstance(call, ModelCallStarted):
+        return [ModelCallInterrupted(step=call.step, request=call.request, reason=reason)]
+    if isinstance(call, ToolCallStarted):
+        return [ToolCallInterrupted(step=call.step, index=call.index, call_id=call.call_id, reason=reason)]
+    return []
+
+
+def in_flight_after(call: InFlight | None, event: Event) -> InFlight | None:
+    """What is in flight after `event`, where it was `call` before."""
+    if isinstance(event, InFlight):
+        return event
+    return None if isinstance(event, _ENDS_CALL) else call
 
 
 def where_it_stands(records: Iterable[Record]) -> Standing:
@@ -168,6 +177,9 @@ _WORK = (
     | VerificationFinished
 )
 _BEGINS_WORK = ModelCallStarted | ToolCallStarted
+_ENDS_CALL = (
+    ModelCallFinished | ModelCallFailed | ModelCallInterrupted | ToolCallFinished | ToolCallInterrupted
+)
 
 
 class _Times:

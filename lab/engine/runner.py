@@ -48,7 +48,14 @@ from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
 from lab.engine.llm.scripted import ScriptedServer
 from lab.engine.redact import RedactingSink, Redactor
-from lab.engine.resume import limits_after, require_same_input, where_it_stands
+from lab.engine.resume import (
+    InFlight,
+    in_flight_after,
+    interrupted,
+    limits_after,
+    require_same_input,
+    where_it_stands,
+)
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sinks import Sink
 from lab.engine.steering import Steering
@@ -115,7 +122,8 @@ class _Attempt:
         self.spending = Spending(spec.spent_usd_before)
         self.log.follow(self.spending.apply)
         self.steps = 0
-        self.log.follow(self._count_steps)
+        self.in_flight: InFlight | None = None
+        self.log.follow(self._keep_count)
         self.limits = limits_after(spec.limits, (record.event for record in spec.history))
         # Cancel and wall time end the agent; a verification after the wall time must still be able to run.
         self.agent_stop = StopSignal()
@@ -131,7 +139,8 @@ class _Attempt:
         self.ending = Ending(ExitReason.UNKNOWN)
         self.verdict: Outcome | None = None
 
-    def _count_steps(self, event: Event) -> None:
+    def _keep_count(self, event: Event) -> None:
+        self.in_flight = in_flight_after(self.in_flight, event)
         if isinstance(event, ModelCallStarted):
             self.steps = event.step
 
@@ -414,6 +423,7 @@ class _Attempt:
         is_whole = not self.standing.has_had_sandbox
         usage = self.sandbox.usage if self.sandbox is not None and is_whole else None
         self.emit(
+            *interrupted(self.in_flight, self.ending.reason.value),
             AttemptEnded(
                 exit_reason=self.ending.reason.value,
                 native_reason=self.ending.native_reason,
@@ -425,7 +435,7 @@ class _Attempt:
                 wall_seconds=self.standing.seconds + time.monotonic() - self.started,
                 agent_seconds=self.clock.elapsed if self.steps else None,
                 measured_by=usage.source if usage else "",
-            )
+            ),
         )
         self.sink.flush()
 

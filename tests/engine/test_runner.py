@@ -476,6 +476,17 @@ def test_an_unexpected_error_is_internal_and_its_text_holds_no_key(make: Make, e
     assert leftovers(engine_folder) == []
 
 
+def test_what_was_in_flight_at_an_unexpected_error_has_an_end_in_the_log(make: Make) -> None:
+    class Mistaken(ListSink):
+        def put_blob(self, data: bytes) -> str:
+            raise RuntimeError("a mistake of the lab's own")
+
+    result, sink = attempt(make, calls(bash("echo 1 > new.txt")), sink=Mistaken())
+    assert result.exit_reason is ExitReason.INTERNAL_ERROR
+    assert kinds(sink)[-3:] == ["tool_call_started", "tool_call_interrupted", "attempt_ended"]
+    assert one(sink, ToolCallInterrupted).reason == "internal_error"
+
+
 def test_a_lost_lease_leaves_at_once_writes_nothing_more_and_stops_the_sandbox(
     make: Make, engine_folder: Path
 ) -> None:
