@@ -81,7 +81,12 @@ class LeaseKeeper:
     def _keep(self) -> None:
         try:
             while not self._done.wait(LOOK_SECONDS):
-                self._look()
+                try:
+                    self._look()
+                except Exception:
+                    # Whatever it is, a run is not to lose its lease by it.
+                    _log.exception("run %s: its lease thread looks again", self._claim.run.pk)
+                    connections.close_all()
         finally:
             connections.close_all()
 

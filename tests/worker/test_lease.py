@@ -167,3 +167,21 @@ def test_a_holder_that_cannot_reach_the_database_waits_and_goes_on(
         acting.join(20)
         assert not acting.is_alive()
     assert [record.event.kind for record in log.read_records(run_id=claim.run.pk)] == ["model_call_started"]
+
+
+def test_a_lease_thread_that_meets_something_unforeseen_looks_again(
+    claim: Claim, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mishaps, look = iter([RuntimeError("unforeseen")]), queue.look
+
+    def sometimes(**values: Any) -> Any:
+        if (error := next(mishaps, None)) is not None:
+            raise error
+        return look(**values)
+
+    monkeypatch.setattr(queue, "look", sometimes)
+    sink, stop, keeper = make(claim)
+    with sink, keeper:
+        Control.objects.create(run=claim.run, kind="cancel", asked_by=alice)
+        assert stop.wait(10)
+    assert stop.reason is ExitReason.CANCELLED
