@@ -23,8 +23,6 @@ LOST_SECONDS = 1.0
 DEAF_SECONDS = 0.25
 _CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
-# Of a burst of rings one look takes all.
-_GATHER_SECONDS = 0.003
 
 logger = logging.getLogger(__name__)
 # It tells of a server that is away by a traceback a second.
@@ -68,8 +66,9 @@ class Commits:
 class Rings:
     """A watcher's own bell, rung by the ears of this process."""
 
-    def __init__(self, *, heard: Callable[[], bool]) -> None:
+    def __init__(self, *, heard: Callable[[], bool], gather_seconds: float) -> None:
         self._heard = heard
+        self._gather_seconds = gather_seconds
         self._rung = threading.Event()
         self._looked = 0.0
 
@@ -86,8 +85,8 @@ class Rings:
         return rung or due
 
     def rest(self, *, pause: float, waits: bool) -> None:
-        # Never a look straight after another, however often it rings.
-        time.sleep(min(pause, _GATHER_SECONDS))
+        # Of a burst of rings one look takes all.
+        time.sleep(min(pause, self._gather_seconds))
         self._rung.wait(pause if waits else self._longest())
 
     def forget(self) -> None:
@@ -203,11 +202,14 @@ class Bells:
         self._bells: list[Rings] = []
         self._ears: dict[type[Ear], Ear] = {}
 
-    def new(self) -> News:
-        """The news of one watcher, of the kind that this lab's database offers."""
+    def new(self, *, gather_seconds: float) -> News:
+        """The news of one watcher, of the kind that this lab's database offers.
+
+        After a look, rings of the next `gather_seconds` are one.
+        """
         if connection.vendor == "sqlite":
             return Commits()
-        bell = Rings(heard=self.heard)
+        bell = Rings(heard=self.heard, gather_seconds=gather_seconds)
         self._bells.append(bell)
         return bell
 

@@ -26,6 +26,7 @@ from lab.models import Control, Run
 
 STEP_SECONDS = 0.02
 PANEL_SECONDS = 0.1
+_GATHER_SECONDS = 0.003
 _RETRY_SECONDS = 1.0
 _SWITCH_SECONDS = 0.0005
 # A thread that nobody needs ends by itself; the next viewer starts another.
@@ -198,6 +199,18 @@ def _anybody_watches() -> bool:
 hub = Hub(on_first=_start)
 _bells = Bells(wanted=_anybody_watches)
 _watchers = (
-    Watcher(hub, StepFeeds(), news=_bells.new(), name="lab-watcher-steps", seconds=STEP_SECONDS),
-    Watcher(hub, PanelFeeds(), news=_bells.new(), name="lab-watcher-panels", seconds=PANEL_SECONDS),
+    Watcher(
+        hub,
+        StepFeeds(),
+        news=_bells.new(gather_seconds=_GATHER_SECONDS),
+        name="lab-watcher-steps",
+        seconds=STEP_SECONDS,
+    ),
+    Watcher(
+        hub,
+        PanelFeeds(),
+        news=_bells.new(gather_seconds=PANEL_SECONDS),
+        name="lab-watcher-panels",
+        seconds=PANEL_SECONDS,
+    ),
 )

@@ -15,7 +15,7 @@ from tests.servers import Postgresql, Redis
 LISTEN = """
 from lab.live.bell import Bells
 bells = Bells(wanted=lambda: True)
-bell = bells.new()
+bell = bells.new(gather_seconds=0.003)
 bells.ensure()
 until = time.monotonic() + 30
 while not bells.heard():
@@ -151,7 +151,7 @@ def test_a_process_ends_its_ears_when_nobody_watches_and_hears_again_for_the_nex
 from lab.live.bell import Bells
 wanted = True
 bells = Bells(wanted=lambda: wanted)
-bells.new()
+bells.new(gather_seconds=0.003)
 def until(true):
     end = time.monotonic() + 30
     while not true():
