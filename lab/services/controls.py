@@ -264,6 +264,9 @@ def _attempt(run: Run, by: User, value: Any) -> Asked:
 
 
 def _reopen(run: Run) -> None:
+    # Whoever ends the experiment's last run meanwhile must see that this one goes on: an experiment that
+    # has ended starts nothing.
+    Experiment.objects.select_for_update().get(pk=run.experiment_id)
     transition(run_id=run.pk, to=Run.Status.QUEUED, only_from=Run.Status.ENDED)
     Run.objects.filter(pk=run.pk).update(ended_at=None, exit_reason="", cancel_asked=False)
     Experiment.objects.filter(pk=run.experiment_id, state=Experiment.State.ENDED).update(

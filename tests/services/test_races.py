@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason, LeaseLostError
 from lab.models import Attempt, Event, Experiment, Model, Run
-from lab.services import endpoints, log, queue
+from lab.services import controls, endpoints, log, queue
 from tests.services import events as ev
 from tests.services.builders import launched, person
 
@@ -161,6 +161,26 @@ def test_an_experiment_ends_though_its_last_two_runs_end_at_once(alice: User, th
     assert threads.gave == [False, False]
     experiment.refresh_from_db()
     assert experiment.state == Experiment.State.ENDED
+
+
+def test_an_experiment_does_not_end_while_somebody_reopens_one_of_its_runs(
+    alice: User, threads: Threads
+) -> None:
+    launched(alice, seeds=2)
+    broken, last = (queue.claim_next(worker=f"w{n}") for n in range(2))
+    assert broken is not None
+    assert last is not None
+    reason = ExitReason.INFRASTRUCTURE_ERROR
+    queue.settle(claim=broken, retryable=False, reason=reason, verdict=None)
+    with transaction.atomic():
+        controls.ask(run=broken.run, by=alice, control="attempt")
+        threads.start(lambda: queue.settle(claim=last, retryable=False, reason=reason, verdict=None))
+        # Long enough for the other to get where it waits.
+        threading.Event().wait(0.5)
+    threads.end()
+    assert threads.gave == [False]
+    assert Experiment.objects.get().state == Experiment.State.ACTIVE
+    assert queue.claim_next(worker="w") is not None
 
 
 def test_one_form_sent_many_times_at_once_launches_once(alice: User, threads: Threads) -> None:
