@@ -185,6 +185,9 @@ def _leave_open(run: Run, attempt: Attempt) -> None:
             paused = control.kind == Control.Kind.PAUSE
             effect = Paused if paused else Resumed
             events += [_asked(control), effect(person=control.asked_by.get_username(), ask=control.pk)]
+        if paused and (resume := _heard_resume(run)):
+            paused = False
+            events.append(Resumed(person=resume.asked_by.get_username(), ask=resume.pk))
     _append(run, attempt, events)
     if not paused:
         transition(run_id=run.pk, to=Run.Status.QUEUED)
@@ -222,8 +225,20 @@ def _unseen(run: Run, *kinds: str) -> list[Control]:
     """What was asked and no worker has heard; it counts as seen, the caller writes it down."""
     found = Control.objects.filter(run=run, seen_at=None, kind__in=kinds).select_related("asked_by")
     controls = tuple(found.order_by("pk"))
+    if not controls:
+        return []
     controls_seen(controls=controls)
-    return list(controls)
+    # A worker that died in between has written it down and not yet said that it was seen.
+    told = Event.objects.filter(run=run, kind="control_asked")
+    written = set(told.values_list("payload__ask", flat=True))
+    return [control for control in controls if control.pk not in written]
+
+
+def _heard_resume(run: Run) -> Control | None:
+    """The resume of a paused run that its worker heard and did not live to do: nobody claims a paused run."""
+    kinds = (Control.Kind.PAUSE, Control.Kind.RESUME)
+    newest = Control.objects.filter(run=run, kind__in=kinds).select_related("asked_by").order_by("pk").last()
+    return newest if newest is not None and newest.kind == Control.Kind.RESUME else None
 
 
 def _asked(control: Control) -> ControlAsked:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason, LeaseLostError
-from lab.engine.events import Paused, Resumed
+from lab.engine.events import ControlAsked, Paused, Resumed
 from lab.models import Attempt, Control, Endpoint, Event, Experiment, Model, Run, RunFacts
 from lab.services import controls, endpoints, log, queue
 from lab.services.queue import Claim
@@ -489,6 +489,32 @@ class TestPaused:
             asked.pk,
         )
 
+    @pytest.mark.parametrize("is_noted", [False, True], ids=["and to note", "and noted"])
+    def test_a_resume_that_its_worker_heard_and_did_not_live_to_do_takes_effect_and_is_told_once(
+        self, alice: User, is_noted: bool
+    ) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        append(held, ev.attempt_started(), Paused(person="alice", ask=1))
+        asked = Control.objects.create(run=run, kind=Control.Kind.RESUME, asked_by=alice)
+        append(held, ControlAsked(control="resume", person="alice", ask=asked.pk))
+        if is_noted:
+            queue.controls_seen(controls=(asked,))
+        expire(held)
+        queue.settle_abandoned()
+        assert Run.objects.get().status == Run.Status.QUEUED
+        assert kinds(run.pk)[1:] == ["paused", "control_asked", "resumed"]
+
+    def test_a_pause_that_took_effect_before_its_worker_noted_it_is_told_once(self, alice: User) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        asked = Control.objects.create(run=run, kind=Control.Kind.PAUSE, asked_by=alice)
+        told = ControlAsked(control="pause", person="alice", ask=asked.pk)
+        append(held, ev.attempt_started(), told, Paused(person="alice", ask=asked.pk))
+        queue.hand_back(claim=held)
+        assert Run.objects.get().status == Run.Status.PAUSED
+        assert kinds(run.pk) == ["attempt_started", "control_asked", "paused"]
+
     def test_a_pause_that_its_worker_did_not_live_to_hear_takes_effect(self, alice: User) -> None:
         run = launched(alice).runs.get()
         held = claim()
@@ -530,3 +556,13 @@ class TestCancelledAndHeld:
         assert kinds(run.pk)[3:] == ["model_call_interrupted", "control_asked", "attempt_ended", "run_ended"]
         with pytest.raises(LeaseLostError):
             append(held, ev.call_finished(1))
+
+    def test_a_cancel_that_its_worker_wrote_down_before_it_died_is_told_once(self, alice: User) -> None:
+        run = launched(alice).runs.get()
+        held = claim()
+        controls.ask(run=run, by=alice, control="cancel")
+        asked = Control.objects.get()
+        append(held, ev.attempt_started(), ControlAsked(control="cancel", person="alice", ask=asked.pk))
+        expire(held)
+        queue.settle_abandoned()
+        assert kinds(run.pk) == ["attempt_started", "control_asked", "attempt_ended", "run_ended"]
