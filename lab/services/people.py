@@ -161,7 +161,7 @@ def reactivate(*, by: User, person: User) -> None:
 
 
 def check_login_link(*, token: str) -> User:
-    """Whom the link would sign in, without using it up: for the page that asks "Sign in?".
+    """Whom the link would sign in; it is not used up.
 
     Raises:
         SignInLinkError: unknown, used or expired.
