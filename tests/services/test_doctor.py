@@ -24,10 +24,14 @@ from tests.servers import Postgresql, Redis
 def doctor_command(
     data: Path, *before: str, expect: int = 0, **environment: str
 ) -> dict[str, dict[str, str]]:
-    """What `manage.py doctor --json` says in a process of its own, by check; `before` wraps the command."""
+    """What `manage.py doctor --json` says in a process of its own, by check; `before` wraps the command.
+
+    Of the built-in database, whatever the suite runs on, unless `environment` names another.
+    """
+    lab = {"DATABASE_URL": "", "LAB_DATA_DIR": str(data), "LAB_PORT": str(free_port())}
     result = subprocess.run(
         [*before, sys.executable, str(ROOT / "manage.py"), "doctor", "--json"],
-        env={**os.environ, "LAB_DATA_DIR": str(data), "LAB_PORT": str(free_port()), **environment},
+        env={**os.environ, **lab, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -229,7 +233,7 @@ def test_a_file_that_is_no_database_is_a_problem_of_its_own(data_folder: Path) -
 
 
 def test_tables_of_a_newer_release_are_a_problem(data_folder: Path) -> None:
-    environment = {**os.environ, "LAB_DATA_DIR": str(data_folder)}
+    environment = {**os.environ, "DATABASE_URL": "", "LAB_DATA_DIR": str(data_folder)}
     manage = [sys.executable, str(ROOT / "manage.py")]
     subprocess.run([*manage, "migrate", "-v0"], env=environment, check=True)
     assert doctor_command(data_folder)["tables"]["message"] == "those of this release"
@@ -322,7 +326,7 @@ def test_what_is_not_installed_and_not_needed_is_absent_with_the_way_to_get_it(
     assert found["kubernetes"]["state"] == "absent"
 
 
-def test_a_clock_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_differs_is_named(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
     monkeypatch.setattr(doctor.time, "time", lambda: 0.0)
     finding = doctor.check_clock()
     assert finding.state == "warning"
