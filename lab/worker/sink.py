@@ -147,6 +147,7 @@ class DatabaseSink:
                 self._written.wait(0.5)
             self._raise_error(ends=ends)
             self._refuse_once_stopped()
+            self._refuse_asks_once_ended(events)
             at = now()
             numbered = enumerate(events, start=self._last_seq + 1)
             records = [Record(seq=seq, attempt=self._attempt, at=at, event=event) for seq, event in numbered]
@@ -169,6 +170,14 @@ class DatabaseSink:
     def _refuse_once_stopped(self) -> None:
         if self._stops and not self._in_flight:
             raise LeaseLostError("the worker stops")
+
+    def _refuse_asks_once_ended(self, events: Sequence[Event]) -> None:
+        """What is asked of an ended attempt is written when the run is settled, under no lease.
+
+        In a batch of its own, after the end, the log would refuse it and take the lease for lost.
+        """
+        if self._has_ended and any(event.kind == "control_asked" for event in events):
+            raise LeaseLostError("the attempt has ended")
 
     def _note_flight(self, events: Sequence[Event]) -> None:
         for event in events:

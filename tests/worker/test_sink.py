@@ -11,6 +11,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import InfrastructureError, LeaseLostError
+from lab.engine.events import ControlAsked
 from lab.models import Attempt, Draft, Event
 from lab.services import log, queue
 from lab.services.queue import Claim
@@ -276,3 +277,14 @@ def test_changes_that_cannot_be_stored_are_an_infrastructure_error(
     settings.LAB_DATA_DIR = "/dev/full/nowhere"
     with make(claim) as sink, pytest.raises(InfrastructureError, match="changes cannot be stored"):
         sink.put_blob(b"archive")
+
+
+def test_what_is_asked_after_the_end_is_refused_and_takes_no_lease_away(sink: DatabaseSink) -> None:
+    sink.append(ev.attempt_started())
+    sink.append(ev.attempt_ended())
+    sink.flush()
+    with pytest.raises(LeaseLostError, match="the attempt has ended"):
+        sink.append(ControlAsked(control="pause", person="kim", ask=1))
+    sink.flush()
+    assert stored() == [1, 2]
+    assert sink.error is None
