@@ -5,8 +5,10 @@ The suite's own process has one database, mostly SQLite; these have whatever a t
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ class GrownUp:
 
     def __init__(self, *, database: str = "", redis: str = "", **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lab-grown-up-"))
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.environment: Mapping[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LAB_")},
             "DATABASE_URL": database,
