@@ -23,6 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from lab.services.processes import die_with_parent
+
 DATABASE_VARIABLE = "LAB_TEST_DATABASE_URL"
 REDIS_VARIABLE = "LAB_TEST_REDIS_URL"
 PASSWORD = "a-password-nobody-may-see"
@@ -73,6 +75,9 @@ def free_port() -> int:
 class Server:
     """A server process that can be killed, frozen and started again over what it had stored."""
 
+    # What ends it with all its processes.
+    _end = signal.SIGKILL
+
     def __init__(self) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="lab-server-"))
@@ -107,6 +112,8 @@ class Server:
                 user=user,
                 group=None if user is None else pwd.getpwuid(user).pw_gid,
                 extra_groups=None if user is None else [],
+                # After the change of user, which would undo it: a suite that is killed leaves no server.
+                preexec_fn=lambda: die_with_parent(self._end),
             )
         until = time.monotonic() + _START_SECONDS
         while not self._answers():
@@ -141,6 +148,8 @@ OneServer = TypeVar("OneServer", bound=Server)
 
 class Postgresql(Server):
     """A cluster with one user, `lab`. Its commits survive the death of its processes."""
+
+    _end = signal.SIGQUIT
 
     def __init__(self) -> None:
         super().__init__()
