@@ -12,9 +12,7 @@ const cancelDialog = document.getElementById("cancel-dialog");
 const toast = document.getElementById("toast");
 
 // The page's token: buttons that came over the socket carry none of their own.
-function token() {
-  try { return JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"]; } catch { return ""; }
-}
+function token() { return document.body.dataset.token; }
 
 async function send(url, options = {}) {
   try {
