@@ -20,7 +20,7 @@ from lab.engine.events import AttemptEnded
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.pricing import load_prices
-from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
+from lab.engine.runner import AttemptResult, AttemptSpec, Phase, run_attempt
 from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
@@ -137,7 +137,14 @@ class Execution:
             raise
         except LabError as error:
             return self._refused(error)
-        return run_attempt(spec, self._sink, self._stop, steering=self._steering)
+        return run_attempt(
+            spec, self._sink, self._stop, steering=self._steering, on_phase=self._hear_before_the_agent
+        )
+
+    def _hear_before_the_agent(self, phase: Phase) -> None:
+        """What was asked while the run waited or its sandbox started holds from the agent's first request."""
+        if phase == "running":
+            self._keeper.look()
 
     def _refused(self, error: LabError) -> AttemptResult:
         """The attempt cannot even start or go on.

@@ -55,6 +55,8 @@ class LeaseKeeper:
     ) -> None:
         self._claim, self._sink, self._stop, self._steering = claim, sink, stop, steering
         self._done = threading.Event()
+        # The lease thread looks, and before the agent's first request the run's own.
+        self._looking = threading.Lock()
         self._lease_seconds = float(settings.LAB_LEASE_SECONDS)
         # When the lease was made to last so many seconds: that may be a while ago.
         self._renewed = queue.clock() + min(0.0, _left(claim) - self._lease_seconds)
@@ -82,13 +84,18 @@ class LeaseKeeper:
         try:
             while not self._done.wait(LOOK_SECONDS):
                 try:
-                    self._look()
+                    self.look()
                 except Exception:
                     # Whatever it is, a run is not to lose its lease by it.
                     _log.exception("run %s: its lease thread looks again", self._claim.run.pk)
                     connections.close_all()
         finally:
             connections.close_all()
+
+    def look(self) -> None:
+        """Renew the lease if that is due, and pass on what is asked by now. From any thread."""
+        with self._looking:
+            self._look()
 
     def _look(self) -> None:
         asked_at = queue.clock()

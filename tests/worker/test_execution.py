@@ -262,3 +262,15 @@ def test_a_connection_that_drops_while_a_run_is_settled_costs_nothing(
     monkeypatch.setattr(queue, "settle", sometimes)
     Execution(claim).run()
     assert (Run.objects.get().status, kinds()[-1]) == (Run.Status.ENDED, "run_ended")
+
+
+def test_what_is_asked_before_the_agent_begins_holds_from_its_first_request(alice: User) -> None:
+    run = launched(alice).runs.get()
+    controls.ask(run=run, by=alice, control="message", value="Mind the units.")
+    controls.ask(run=run, by=alice, control="limit", value={"limit": "max_steps", "after": "1"})
+    claimed = queue.claim_next(worker="here/1/1")
+    assert claimed is not None
+    Execution(claimed).run()
+    first = kinds().index("model_call_started")
+    assert {"message_sent", "limit_changed"} <= set(kinds()[:first])
+    assert kinds().count("model_call_started") == 1
