@@ -87,10 +87,10 @@ class EventPage(Schema):
 
 class ControlIn(Schema):
     """What is asked. `value` is for "message" the text, for "limit" {"limit": its name, "after": the number
-    as text, or null for no limit}."""
+    or null for no limit}. "again" makes another run each time it is asked."""
 
     control: Literal["pause", "resume", "cancel", "limit", "message", "attempt", "again"]
-    value: dict[str, str | None] | str | None = None
+    value: dict[str, str | int | float | None] | str | None = None
 
 
 class ControlOut(Schema):

@@ -78,8 +78,8 @@ class RunFacts(models.Model):
     changed_files = models.JSONField(default=list, blank=True)
     peak_memory_bytes = models.BigIntegerField(null=True, blank=True)
     agent_seconds = models.FloatField(null=True, blank=True)
-    # The wall clock of the newest attempt: seconds of "agent" surely worked, "unsure" ones since, the time "at"
-    # which that was, and whether somebody "works" or it is "paused". Empty before the first model call.
+    # The wall clock of the newest attempt: seconds of "agent" surely worked, "unsure" ones since, the time
+    # "at" which that was, and whether somebody "works" or it is "paused". Empty before the first model call.
     agent_clock = models.JSONField(default=dict, blank=True)
     # How often another worker child went on with an attempt, over all attempts.
     continuations = models.PositiveIntegerField(default=0, db_default=0)

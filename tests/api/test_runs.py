@@ -146,6 +146,7 @@ def test_a_run_is_paused_and_resumed_under_the_persons_name() -> None:
         ({"control": "explode"}, "control", "explode"),
         ({}, "control", None),
         ({"control": "limit", "value": {"limit": "max_steps", "after": "many"}}, "max_steps", "many"),
+        ({"control": "limit", "value": {"limit": "max_steps", "after": 0.5}}, "max_steps", 0.5),
         ({"control": "limit", "value": {"limit": "max_fun", "after": "3"}}, "limit", "max_fun"),
         ({"control": "message", "value": "x" * 1_000_000}, "message", "x" * 200 + "…"),
         ({"control": "half \ud800"}, "control", "half \ud800"),
@@ -161,6 +162,15 @@ def test_a_control_that_cannot_be_is_named_and_changes_nothing(
     (problem,) = problems(answer)
     assert (problem["field"], problem["value"]) == (field, value)
     assert not Control.objects.exists()
+
+
+@pytest.mark.parametrize("after", [40, "40"])
+def test_a_limit_is_asked_for_as_a_number_or_as_it_would_be_typed(after: int | str) -> None:
+    run = builders.run()
+    builders.start(run)
+    answer = ask(api(), run, {"control": "limit", "value": {"limit": "max_steps", "after": after}})
+    assert answer.status_code == 202, answer.content
+    assert Control.objects.get().value == {"limit": "max_steps", "after": 40}
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'"x"', b"null"])
