@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.watching import Tab, tab_of
-from tests.whole_lab import WholeLab
+from tests.whole_lab import WholeLab, wait_for
 
 FLAGS = [
     "--no-sandbox",
@@ -104,8 +104,34 @@ def admin(browser: Browser, lab: WholeLab) -> Any:
     return sign_in(browser, lab.link)
 
 
+GOING_ON = """
+SELECT lab_run.id FROM lab_run LEFT JOIN lab_attempt ON lab_attempt.run_id = lab_run.id
+WHERE lab_run.status != 'ended' AND (worker IS NULL OR SUBSTR(worker, 1, 10) != 'elsewhere/')
+"""
+CANCEL = """
+import contextlib
+from django.contrib.auth.models import User
+from lab.models import Run
+from lab.services import controls
+from lab.services.errors import FieldErrors
+for run in Run.objects.filter(pk__in=arguments[0]):
+    with contextlib.suppress(FieldErrors):
+        controls.ask(run=run, by=User.objects.get(username="admin"), control="cancel")
+"""
+
+
+def cancel_what_goes_on(lab: WholeLab) -> None:
+    """A run that a test left behind would hold a slot of the shared lab that the next test counts on."""
+    if runs := [run for (run,) in lab.query(GOING_ON)]:
+        lab.program(CANCEL, runs)
+        wait_for(lambda: not lab.query(GOING_ON), what="the end of what a test left behind")
+
+
 @pytest.fixture
 def tab(browser: Browser, lab: WholeLab, admin: Any) -> Iterator[Tab]:
-    """A tab of the shared lab's admin."""
-    with tab_of(browser, lab, admin) as opened:
-        yield opened
+    """A tab of the shared lab's admin. What the test leaves running is cancelled."""
+    try:
+        with tab_of(browser, lab, admin) as opened:
+            yield opened
+    finally:
+        cancel_what_goes_on(lab)
