@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.watching import Tab, tab_of
+from tests.browser.watching import PATIENCE, Tab, tab_of
 from tests.whole_lab import WholeLab, wait_for
 
 FLAGS = [
@@ -32,6 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Of the package and not of the session: while Playwright's loop lives in this thread, neither asynchronous
 # tests nor Django's ORM work in it.
+# What a page comes to show may take long on a machine that does other things as well.
+expect.set_options(timeout=PATIENCE)
+
+
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
