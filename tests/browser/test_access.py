@@ -26,8 +26,8 @@ from django.contrib.auth.models import User
 from django.contrib.auth import SESSION_KEY, BACKEND_SESSION_KEY, HASH_SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from lab.models import Membership
-user = User.objects.create_user(username=arguments[0])
-Membership.objects.create(user=user, role=arguments[1])
+user, _ = User.objects.get_or_create(username=arguments[0])
+Membership.objects.get_or_create(user=user, defaults={"role": arguments[1]})
 session = SessionStore()
 session[SESSION_KEY] = str(user.pk)
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"

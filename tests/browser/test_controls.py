@@ -247,9 +247,10 @@ def test_a_paused_and_a_queued_run_are_cancelled_at_once(browser: Browser, tab: 
             tasks=["parse-duration", "ledger-rounding", "slug-unicode", "path-glob", "money-split"],
         )
         waiting = tab.page.locator('.run-row[data-status="queued"]')
-        expect(tab.page.locator('.run-row[data-status="running"]')).to_have_count(4)
-        expect(waiting).to_have_count(1)
-        waiting.locator("a").click()
+        running = tab.page.locator('.run-row[data-status="running"]')
+        # A run that was built without a worker may hold one of the four slots.
+        wait_for(lambda: running.count() >= 3 and running.count() + waiting.count() == 5, what="full slots")
+        waiting.last.locator("a").click()
         tab.page.wait_for_url("**/runs/*/")
         tab.page.keyboard.press("p")
         tab.wait_for_badge("paused")
