@@ -426,7 +426,7 @@ def body(*, run_id: int, seq: int, part: str) -> Body:
         if isinstance(value, str) or is_reference(value):
             stored = _text_or_tombstone(value)
             text = mask_key_shapes(stored)
-            return Body(text, row.kind, _path_in(row.payload), masked=text is not stored)
+            return Body(text, row.kind, _path_in(row.payload), masked=text != stored)
     raise LookupError(f"event {seq} of run {run_id} has no part {part!r}")
 
 

@@ -183,6 +183,17 @@ def test_a_masked_download_says_so_and_a_clean_one_is_the_text_itself(operator: 
     assert f'filename="run-{clean.pk}.patch"' in patch.headers["Content-Disposition"]
 
 
+def test_coloured_output_without_a_key_is_downloaded_as_it_was_printed(operator: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    printed = "\x1b[31mred\x1b[0m \x1b]52;c;aGFja2Vk\x07\n"
+    builders.append(run, *builders.bash_step(1, "paint", printed))
+    seq = Row.objects.get(run=run, kind="tool_call_finished").seq
+    answer = operator.get(f"/runs/{run.pk}/events/{seq}/raw?part=stdout")
+    assert answer.content.decode() == printed
+    assert "masked" not in answer.headers["Content-Disposition"]
+
+
 def test_a_masked_patch_has_the_lines_of_the_true_one() -> None:
     patch = builders.PATCH.replace("candidate = candidate", f"token = '{KEY}'")
     shown = mask_key_shapes(patch)
