@@ -187,15 +187,14 @@ def test_coloured_output_without_a_key_is_downloaded_as_it_was_printed(operator:
     run = builders.run()
     builders.start(run)
     # A tag beside colours: the colours are looked through, and what is found is no key.
-    printed = (
-        "<script>window.hacked = 1</script><img src=http://192.0.2.1/x.png onerror='window.hacked = 2'>\n"
-        "\x1b[31mred words\x1b[0m \x1b]8;;http://192.0.2.1/\x07a link\x1b]8;;\x07 \x1b]52;c;aGFja2Vk\x07\n"
-    )
+    printed = "\x1b[31mred\x1b[0m \x1b]52;c;aGFja2Vk\x07\n"
     builders.append(run, *builders.bash_step(1, "paint", printed))
     seq = Row.objects.get(run=run, kind="tool_call_finished").seq
-    answer = operator.get(f"/runs/{run.pk}/events/{seq}/raw?part=stdout")
-    assert answer.content.decode() == printed
-    assert "masked" not in answer.headers["Content-Disposition"]
+    # Twice: a text that was looked through before is remembered, as an equal one.
+    for _ in range(2):
+        answer = operator.get(f"/runs/{run.pk}/events/{seq}/raw?part=stdout")
+        assert answer.content.decode() == printed
+        assert "masked" not in answer.headers["Content-Disposition"]
 
 
 def test_a_masked_patch_has_the_lines_of_the_true_one() -> None:
