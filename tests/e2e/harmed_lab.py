@@ -91,7 +91,10 @@ class HarmedLab(WholeLab):
         ]
 
     def leftovers(self, *, within: float = _LEFT_SECONDS) -> list[str]:
-        """What is still there of runs that have all ended, after at most `within` seconds."""
+        """What is still there of runs that have all ended, after at most `within` seconds.
+
+        A file that a killed process was writing belongs to no run; the lab removes it after an hour.
+        """
         until = time.monotonic() + within
         while (found := self._leftovers()) and time.monotonic() < until:
             time.sleep(0.25)
@@ -102,7 +105,6 @@ class HarmedLab(WholeLab):
             *(f"sandbox {path.name}" for path in (self.data_folder / "sandboxes").glob("*")),
             *(f"process {one}" for one in processes_of_user(self.uid)),
             *(f"control group {path}" for path in self._control_groups()),
-            *(f"half-written {path}" for path in self._half_written()),
             *(
                 f"a lease of run {run}"
                 for (run,) in self.query("SELECT run_id FROM lab_attempt WHERE lease_until IS NOT NULL")
@@ -118,11 +120,6 @@ class HarmedLab(WholeLab):
         mount = Path("/sys/fs/cgroup")
         parents = [path for depth in ("lab", "*/lab", "*/*/lab") for path in mount.glob(depth)]
         return [path for parent in parents for path in parent.glob("*-run-*") if path.name in ours]
-
-    def _half_written(self) -> list[Path]:
-        """Files beside their place: of blobs, of messages, of environments."""
-        patterns = ("blobs/*/.*", "queue/incoming/*", "queue/taken/*", "environments/.making-*")
-        return [path for pattern in patterns for path in self.data_folder.glob(pattern)]
 
 
 def processes_of_user(uid: int) -> list[str]:
