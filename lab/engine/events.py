@@ -97,7 +97,10 @@ class ModelCallStarted(Base):
 
 
 class ModelCallFinished(Base):
-    """The whole answer. `message` is the assistant message exactly as it joins the conversation."""
+    """The whole answer. `message` is the assistant message exactly as it joins the conversation.
+
+    It is empty when the harness leaves a reply out that it cannot use.
+    """
 
     kind: Literal["model_call_finished"] = "model_call_finished"
     step: int
@@ -178,8 +181,10 @@ class StreamFacts(Base):
 class ToolCallFinished(Base):
     """A tool call ended. `observation` is what the model sees; `stdout` and `stderr` are the whole output.
 
-    `message` is the tool message as it joins the conversation. `exit_code` is None for tools that run no
-    command and for killed commands. `observation_dropped` counts characters cut from what the model sees.
+    `message` is the result as it joins the conversation, with what the harness puts around the observation.
+    `exit_code` is None for tools that run no command and for killed commands. `observation_dropped` counts
+    characters cut from what the model sees.
+    `submitted`: by the harness's stop rule this call ended the agent's work.
     """
 
     kind: Literal["tool_call_finished"] = "tool_call_finished"
@@ -191,6 +196,7 @@ class ToolCallFinished(Base):
     whole: str | None = None
     message: JSONObject
     failed: bool = False
+    submitted: bool = False
     exit_code: int | None = None
     timed_out: bool = False
     out_of_memory: bool = False
@@ -244,12 +250,32 @@ class WorkspaceChanged(Base):
 
 
 class HistoryRewritten(Base):
-    """The conversation was replaced or cut; `messages` is what it is afterwards."""
+    """The harness changed the conversation before the request of `step`.
+
+    Either `messages` is all of it afterwards, or, where that is empty, `replaced` says which messages (by
+    their place from 0) became which; an empty message is gone. `reason` is the harness's word (`condensed`,
+    `requeried`), `context_tokens` the estimate of what is left, None: not estimated.
+    """
 
     kind: Literal["history_rewritten"] = "history_rewritten"
     step: int
     reason: str
-    messages: list[JSONObject]
+    messages: list[JSONObject] = Field(default_factory=list)
+    replaced: dict[int, JSONObject] = Field(default_factory=dict)
+    context_tokens: int | None = None
+
+
+class HarnessMessage(Base):
+    """What the harness itself tells the model after the reply of `step`, as it joins the conversation.
+
+    `reason` names the feedback (`no_call`, `malformed`, …), `detail` says what exactly was wrong.
+    """
+
+    kind: Literal["harness_message"] = "harness_message"
+    step: int
+    reason: str
+    detail: str = ""
+    message: JSONObject
 
 
 class MessageSent(Base):
@@ -404,6 +430,7 @@ Event = Annotated[
     | ToolCallInterrupted
     | WorkspaceChanged
     | HistoryRewritten
+    | HarnessMessage
     | MessageSent
     | ControlAsked
     | LimitChanged

@@ -18,6 +18,8 @@ from lab.engine.events import (
     AttemptStarted,
     ControlAsked,
     Event,
+    HarnessMessage,
+    HistoryRewritten,
     LimitChanged,
     LimitReached,
     MessageSent,
@@ -59,10 +61,10 @@ class Standing:
     """Where an attempt stands. Everything is empty for one that has not begun.
 
     `step` is that of the last model call, `requests` its tries so far, `asks_again` whether the last try was
-    interrupted; `reply` is the step's answer once it came, until a person's message follows it. Of that
-    answer's tool calls, `finished_calls` are done (indices from 1), and `interrupted_call` was broken off (0:
-    none). `in_flight` is a request or a tool call that nothing says the end of. `changes` are the stored
-    changes of the workspace, oldest first; what a call changed before it ran again is not among them.
+    interrupted; `reply` is the step's answer once it came, until the harness or a person says something. Of
+    that answer's tool calls, `finished_calls` are done (indices from 1), and `interrupted_call` was broken
+    off (0: none). `in_flight` is a request or a tool call that nothing says the end of. `changes` are the
+    stored changes of the workspace, oldest first; what a call changed before it ran again is not among them.
 
     `ended` is why the agent stopped, where the log says so before its patch; `limit_is_said` whether the
     event of that limit is there. `failure` is the last try of the step when it failed.
@@ -171,6 +173,8 @@ _WORK = (
     | ToolCallStarted
     | ToolCallFinished
     | WorkspaceChanged
+    | HarnessMessage
+    | HistoryRewritten
     | MessageSent
     | LimitReached
     | PatchCaptured
@@ -351,6 +355,10 @@ class _Fold:
     def limit_changed(self, event: LimitChanged) -> None:
         self._had_effect("limit", event.ask)
 
+    def harness_message(self, event: HarnessMessage) -> None:
+        # The harness has answered the reply: the next request is due.
+        self.standing.reply = None
+
     def message_sent(self, event: MessageSent) -> None:
         # The agent is spoken to and has not answered: the next request is due.
         self.standing.reply = None
@@ -383,5 +391,6 @@ _HANDLERS: dict[type, Callable[[_Fold, Any], None]] = {
     Paused: _Fold.paused,
     Resumed: _Fold.resumed,
     LimitChanged: _Fold.limit_changed,
+    HarnessMessage: _Fold.harness_message,
     MessageSent: _Fold.message_sent,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import platform
 import time
 import traceback
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ from lab.engine.events import (
 )
 from lab.engine.facts import harness_facts, model_facts, task_facts
 from lab.engine.followed_log import FollowedLog
-from lab.engine.harnesses.base import Ending, Session
+from lab.engine.harnesses.base import Ending, PromptFacts, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.spending import Spending
@@ -235,7 +236,7 @@ class _Attempt:
         broken: InvalidValueError | None = None
         messages: list[JSONObject] = []
         try:
-            messages = self.family.opening(spec.harness, spec.task.statement)
+            messages = self._opening()
         except InvalidValueError as error:
             broken = error
         self.emit(
@@ -252,6 +253,18 @@ class _Attempt:
         )
         if broken is not None:
             raise broken
+
+    def _opening(self) -> list[JSONObject]:
+        spec, host = self.spec, platform.uname()
+        facts = PromptFacts(
+            statement=spec.task.statement,
+            workspace=spec.provider.workspace(self._sandbox_spec),
+            system=host.system,
+            release=host.release,
+            version=host.version,
+            machine=host.machine,
+        )
+        return self.family.opening(spec.harness, facts, self.limits)
 
     def _continue(self) -> None:
         """Mark what was in flight, if nobody did, and say that the attempt goes on; then look at the log.
@@ -277,7 +290,7 @@ class _Attempt:
             self.stop.set(ExitReason.CANCELLED)
         if standing.step == 0:
             # A prompt that could not be rendered cannot be now.
-            self.family.opening(spec.harness, spec.task.statement)
+            self._opening()
         digest = standing.started.task.get("repository_digest") if standing.started else None
         if digest not in (None, spec.task.repository_digest):
             raise InfrastructureError(

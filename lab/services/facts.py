@@ -92,7 +92,7 @@ def rebuild_facts(*, run_id: int) -> RunFacts:
 _WORK = frozenset(
     {"attempt_started", "sandbox_started", "model_call_started", "model_call_finished", "model_call_failed"}
     | {"tool_call_started", "tool_call_finished", "workspace_changed", "message_sent", "limit_reached"}
-    | {"patch_captured", "verification_finished"}
+    | {"harness_message", "history_rewritten", "patch_captured", "verification_finished"}
 )
 _INTERRUPTED = frozenset({"model_call_interrupted", "tool_call_interrupted"})
 

@@ -17,7 +17,7 @@ from django.db.models import Sum
 from lab.engine import registry
 from lab.engine.errors import ExitReason, LabError, LeaseLostError
 from lab.engine.events import AttemptEnded
-from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.harnesses.base import HarnessConfig, PromptFacts
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.pricing import load_prices
 from lab.engine.runner import AttemptResult, AttemptSpec, Phase, run_attempt
@@ -168,7 +168,7 @@ def warm_up() -> None:
     if not sandbox.reason:
         isolation.provider(sandbox.kind).available()
     for config in map(load_preset, preset_names()):
-        registry.family(config.family).opening(config, "")
+        registry.family(config.family).opening(config, PromptFacts(""), config.limits)
     for name in registry.EXECUTORS:
         registry.executor(name)
     try:

@@ -86,6 +86,9 @@ class WatchedProvider:
     def available(self) -> str | None:
         return self.inner.available()
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        return self.inner.workspace(spec)
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         self.started.append(self.inner.start(spec))
         return self.started[-1]

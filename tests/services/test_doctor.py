@@ -160,6 +160,9 @@ class OpenSandbox:
     def available(self) -> None:
         return None
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        return "."
+
     def start(self, spec: SandboxSpec) -> Any:
         return self
 

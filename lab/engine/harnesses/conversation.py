@@ -12,6 +12,7 @@ from typing import NamedTuple
 from lab.engine.events import (
     AttemptStarted,
     Event,
+    HarnessMessage,
     HistoryRewritten,
     MessageSent,
     ModelCallFinished,
@@ -27,6 +28,9 @@ def cap_field(parameters: JSONObject) -> str:
     return "max_tokens" if "max_tokens" in parameters else "max_completion_tokens"
 
 
+_ADDS_MESSAGE = ModelCallFinished | ToolCallFinished | HarnessMessage | MessageSent
+
+
 class Conversation:
     """The messages and request parameters after some events."""
 
@@ -40,8 +44,8 @@ class Conversation:
             self.messages = list(event.messages)
             self.parameters = dict(event.parameters)
         elif isinstance(event, HistoryRewritten):
-            self.messages = list(event.messages)
-        elif isinstance(event, ModelCallFinished | ToolCallFinished | MessageSent):
+            self.messages = rewritten(self.messages, event)
+        elif isinstance(event, _ADDS_MESSAGE) and event.message:
             self.messages.append(event.message)
 
     def body(self, cap: int | None) -> JSONObject:
@@ -53,6 +57,14 @@ class Conversation:
         if cap is not None:
             body[cap_field(self.parameters)] = cap
         return body
+
+
+def rewritten(messages: list[JSONObject], event: HistoryRewritten) -> list[JSONObject]:
+    """The conversation after the event; messages it does not name stay the same objects."""
+    if event.messages:
+        return list(event.messages)
+    changed = [event.replaced.get(place, message) for place, message in enumerate(messages)]
+    return [message for message in changed if message]
 
 
 class RebuiltInput(NamedTuple):

@@ -45,7 +45,7 @@ def import_leaf(checkout: Path) -> HarnessConfig:
             "--leaf", str(tools_file), "is missing; the tool schemas were looked for there"
         )
     preset = load_preset("leaf-compatible")
-    tools = _tools(tools_file, modules[tools_file], {tool.name: tool.executor for tool in preset.tools})
+    tools = _tools(tools_file, modules[tools_file], {tool.name: tool for tool in preset.tools})
     prompt_file, prompt = _system_prompt(folder, modules)
     git = _git_folder(checkout)
     commit = _commit(git)
@@ -163,14 +163,14 @@ def _values(module: ast.Module) -> Iterator[Any]:
                 continue
 
 
-def _tools(file: Path, module: ast.Module, executors: dict[str, str]) -> tuple[ToolDefinition, ...]:
+def _tools(file: Path, module: ast.Module, known: dict[str, ToolDefinition]) -> tuple[ToolDefinition, ...]:
     found: dict[str, JSONObject] = {}
     for value in _values(module):
         for item in value if isinstance(value, list) else [value]:
             function = _function(item)
             if function is not None:
                 found.setdefault(function["name"], function)
-    missing = [name for name in executors if name not in found]
+    missing = [name for name in known if name not in found]
     if missing:
         raise InvalidValueError(
             "--leaf",
@@ -181,14 +181,11 @@ def _tools(file: Path, module: ast.Module, executors: dict[str, str]) -> tuple[T
         )
     # In the order of the file, as they go over the wire; tools the lab cannot execute are left out.
     return tuple(
-        ToolDefinition(
-            name=name,
-            executor=executors[name],
-            description=function.get("description", ""),
-            parameters=function["parameters"],
+        known[name].model_copy(
+            update={"description": function.get("description", ""), "parameters": function["parameters"]}
         )
         for name, function in found.items()
-        if name in executors
+        if name in known
     )
 
 

@@ -1,78 +1,57 @@
-"""Native tool calls of a reply, executed one by one, with the events of their begin, end and effects."""
+"""Tool calls of a reply, executed one by one, with the events of their begin, end and effects."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from lab.engine import registry
 from lab.engine.errors import AttemptStoppedError, ExitReason, InfrastructureError, SandboxLostError
 from lab.engine.events import Event, ToolCallFinished, ToolCallInterrupted, ToolCallStarted
-from lab.engine.harnesses.arguments import ParsedArguments, parse_arguments
 from lab.engine.harnesses.base import Session
-from lab.engine.llm.base import Reply
+from lab.engine.harnesses.calls import Call
+from lab.engine.harnesses.counts import LoopCounts
+from lab.engine.harnesses.observations import observed
+from lab.engine.llm.base import JSONObject
 from lab.engine.tools.base import ToolContext, ToolResult, execute
-
-# What a raw text of arguments may take of the explanation sent back to the model.
-_RAW_SHOWN = 2_000
-# Executors that only look: nothing of the workspace can have changed through them.
-_READ_ONLY = frozenset({"read", "glob"})
-
-
-@dataclass(frozen=True)
-class Call:
-    """One tool call of a reply: its place from 1, its id in the conversation, and what it asks for."""
-
-    index: int
-    call_id: str
-    tool: str
-    executor: str
-    raw: str
-    parsed: ParsedArguments
 
 
 class ToolCalls:
-    """Executes the calls of one attempt's replies with the executors that its harness binds to the tools."""
+    """Executes the calls of one attempt's replies with the executors that its harness binds to the tools.
 
-    def __init__(self, session: Session) -> None:
+    `message_of` makes the message of a call's result, `explain` the text for a call that cannot be executed:
+    its feedback's name and the call.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        counts: LoopCounts,
+        *,
+        message_of: Callable[[Call, str], JSONObject],
+        explain: Callable[[str, Call], str],
+    ) -> None:
         self.session = session
-        self.executors = {tool.name: tool.executor for tool in session.config.tools}
-        self.context = ToolContext(
-            sandbox=session.sandbox,
-            stop=session.stop,
-            redactor=session.redactor,
-            limits=session.config.observation_limits,
-            bash_timeout=session.config.bash_timeout_sec,
-            glob_limit=session.config.glob_limit,
-        )
+        self.counts = counts
+        self._message_of = message_of
+        self._explain = explain
+        self._context = ToolContext(sandbox=session.sandbox, stop=session.stop, redactor=session.redactor)
         self._step = 0
 
-    def of(self, reply: Reply) -> list[Call]:
-        """The reply's calls in order."""
-        return [
-            Call(
-                index=index,
-                call_id=call.id,
-                tool=call.name,
-                executor=self.executors.get(call.name, ""),
-                raw=call.arguments,
-                parsed=parse_arguments(call.arguments),
-            )
-            for index, call in enumerate(reply.tool_calls, start=1)
-        ]
-
     def execute(self, call: Call, *, step: int, again: bool = False) -> None:
-        """Execute one call; exactly one tool message follows. `again` marks one that was interrupted before.
+        """Execute one call; exactly one message follows. `again` marks one that was interrupted before.
 
         Raises:
             AttemptStoppedError: the attempt's stop broke it off.
             InfrastructureError: the sandbox broke, or what the call changed cannot be known.
+            InvalidValueError: the harness cannot word what it came to.
         """
         session = self.session
         self._step = step
         arguments, malformed = call.parsed
         executor = registry.executor(call.executor) if call.executor else None
+        self._context.tool = session.config.tool(call.tool)
+        self._context.earlier_calls = self.counts.ended_calls[call.tool]
         session.emit(
             ToolCallStarted(
                 step=self._step,
@@ -83,30 +62,30 @@ class ToolCalls:
                 arguments=arguments,
                 raw_arguments=call.raw,
                 malformed=malformed,
-                timeout=executor.timeout(self.context, arguments) if executor is not None else None,
+                timeout=executor.timeout(self._context, arguments) if executor is not None else None,
                 again=again,
             )
         )
         started = time.monotonic()
         if executor is None:
-            self._finished(call, ToolResult(f"Unknown tool: {call.tool}", failed=True), started)
-        elif malformed and session.config.malformed_arguments == "explain":
-            self._finished(call, ToolResult(_explanation(call), failed=True), started)
+            self._finished(call, ToolResult(self._explain("unknown_tool", call), failed=True), started)
+        elif malformed and session.config.malformed_calls != "as_leaf":
+            self._finished(call, ToolResult(self._explain("malformed", call), failed=True), started)
         else:
             try:
-                result = execute(executor, self.context, arguments)
+                result = execute(executor, self._context, arguments)
             except SandboxLostError as lost:
                 self._interrupted(call, ToolResult(""), started, f"sandbox lost: {lost}")
                 raise
-            self._executed(call, result, started)
+            self._executed(call, result, started, looks_only=executor.read_only)
 
-    def _executed(self, call: Call, result: ToolResult, started: float) -> None:
+    def _executed(self, call: Call, result: ToolResult, started: float, *, looks_only: bool) -> None:
         """The end of a call that ran, and what it changed: one group in the log."""
         session = self.session
         seconds = time.monotonic() - started
         changed: Sequence[Event] = ()
         try:
-            if call.executor not in _READ_ONLY:
+            if not looks_only:
                 changed = session.changed(step=self._step, index=call.index, call_id=call.call_id)
         except InfrastructureError as broken:
             self._interrupted(call, result, started, f"what it changed cannot be known: {broken}")
@@ -115,7 +94,20 @@ class ToolCalls:
             reason = session.stop.reason or ExitReason.UNKNOWN
             self._interrupted(call, result, started, reason.value, changed)
             raise AttemptStoppedError(reason)
-        self._finished(call, result, started, seconds, changed)
+        ends = self._submits(call, result)
+        tool = self._context.tool
+        if tool is not None:
+            result = observed(result, tool, arguments=call.parsed.arguments, seconds=seconds)
+        self._finished(call, result, started, seconds, changed, submitted=ends)
+
+    def _submits(self, call: Call, result: ToolResult) -> bool:
+        """Whether a stop rule of the harness says that the agent has ended with this call."""
+        stop = self.session.config.stop
+        if stop.tool and call.tool == stop.tool:
+            return result.submits and not result.failed
+        if not stop.marker or result.exit_code != 0 or result.stdout is None:
+            return False
+        return first_line(result.stdout.text) == stop.marker
 
     def _finished(
         self,
@@ -124,6 +116,8 @@ class ToolCalls:
         started: float,
         seconds: float | None = None,
         changed: Sequence[Event] = (),
+        *,
+        submitted: bool = False,
     ) -> None:
         self.session.emit(
             ToolCallFinished(
@@ -133,8 +127,9 @@ class ToolCalls:
                 observation=result.observation,
                 observation_dropped=result.dropped,
                 whole=result.whole,
-                message={"role": "tool", "tool_call_id": call.call_id, "content": result.observation},
+                message=self._message_of(call, result.observation),
                 failed=result.failed,
+                submitted=submitted,
                 exit_code=result.exit_code,
                 timed_out=result.timed_out,
                 out_of_memory=result.out_of_memory,
@@ -162,10 +157,6 @@ class ToolCalls:
         )
 
 
-def _explanation(call: Call) -> str:
-    raw = call.raw if len(call.raw) <= _RAW_SHOWN else f"{call.raw[:_RAW_SHOWN]}…"
-    return (
-        f"The arguments of this {call.tool} call could not be parsed, so it was not executed: "
-        f"{call.parsed.malformed}.\nThe arguments as received:\n{raw}\n"
-        "Send the call again with one valid JSON object as arguments."
-    )
+def first_line(text: str) -> str:
+    """The first line that is not blank, without the space around it."""
+    return text.lstrip().partition("\n")[0].strip()

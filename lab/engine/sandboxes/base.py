@@ -178,6 +178,10 @@ class SandboxProvider(Protocol):
     def available(self) -> str | None:
         """None when this machine can run such sandboxes, else what is missing and the way out."""
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        """Where the workspace of such a sandbox lies for the agent, before it starts; "." where that is only
+        known later: commands begin there."""
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start an empty sandbox whose workspace exists and is empty.
 

@@ -89,6 +89,9 @@ class BubblewrapProvider:
     def available(self) -> str | None:
         return self._tried().missing
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        return spec.workspace
+
     def start(self, spec: SandboxSpec) -> LocalSandbox:
         ability = self._tried()
         if ability.missing is not None:

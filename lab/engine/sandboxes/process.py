@@ -45,6 +45,9 @@ class ProcessProvider:
             return "bash is not installed; run `apt-get install bash`"
         return None
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        return "."
+
     def start(self, spec: SandboxSpec) -> LocalSandbox:
         owner, notes = self._choose_owner(spec)
         try:

@@ -10,14 +10,19 @@ import errno
 import os
 import posixpath
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.events import StreamFacts
-from lab.engine.llm.base import JSONObject
+from lab.engine.llm.base import Frozen, JSONObject
 from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, Output, Sandbox
 from lab.engine.stop import StopSignal
+
+if TYPE_CHECKING:
+    from lab.engine.harnesses.base import ToolDefinition
+
+S = TypeVar("S", bound="Settings")
 
 # Tools that run no command of the model's own get this long, as in Leaf.
 TOOL_TIMEOUT_SECONDS = 120.0
@@ -27,14 +32,17 @@ TOOL_TIMEOUT_SECONDS = 120.0
 class ToolResult:
     """What a tool call came to.
 
-    `observation` is what the model sees, `dropped` the characters cut from it, `whole` the uncut text where
-    it differs. `failed` marks what went wrong for the model. `interrupted`: the lab broke it off.
+    `observation` is the tool's text and then what the model sees of it, `dropped` the characters cut from it,
+    `whole` the uncut text where it differs and nothing else keeps it. `failed` marks what went wrong for the
+    model. `submits`: a call of the harness's submit tool ends the run, unless the tool says not yet.
+    `interrupted`: the lab broke it off.
     """
 
     observation: str
     whole: str | None = None
     dropped: int = 0
     failed: bool = False
+    submits: bool = True
     exit_code: int | None = None
     timed_out: bool = False
     interrupted: bool = False
@@ -47,17 +55,20 @@ class ToolResult:
 class ToolContext:
     """Where a tool works and under which settings.
 
-    `redactor` is applied to all text that comes out of the sandbox. `limits` are characters of observation by
-    executor name, 0 or less: none. `bash_timeout` in seconds.
+    `redactor` is applied to all text that comes out of the sandbox. `tool` is the definition that the call is
+    bound to, `earlier_calls` how many calls of it have ended in this attempt.
     """
 
     sandbox: Sandbox
     stop: StopSignal
     redactor: Redactor = field(default_factory=lambda: Redactor({}))
-    limits: dict[str, int] = field(default_factory=dict)
-    bash_timeout: float = 120.0
-    glob_limit: int = 1000
+    tool: ToolDefinition | None = None
+    earlier_calls: int = 0
     _home: str | None = None
+
+    def settings(self, kind: type[S]) -> S:
+        """The tool's settings as its executor understands them."""
+        return kind.model_validate(self.tool.settings if self.tool is not None else {})
 
     @property
     def workspace(self) -> str:
@@ -88,18 +99,20 @@ class ToolContext:
             self._home = result.stdout.head.decode("utf-8", "replace") or "/"
         return self._home
 
-    def truncated(self, executor: str, text: str) -> ToolResult:
-        """An observation cut to the executor's limit: the head, then a note with the number of characters."""
-        limit = self.limits.get(executor, 0)
-        if limit <= 0 or len(text) <= limit:
-            return ToolResult(observation=text)
-        dropped = len(text) - limit
-        observation = f"{text[:limit]}\n[{dropped} characters truncated]"
-        return ToolResult(observation=observation, whole=bounded(text), dropped=dropped)
+
+class Settings(Frozen):
+    """An executor's settings; each has a default. Executors without any use this."""
 
 
 class Executor(Protocol):
-    """One tool. `run` may raise anything: `execute` turns it into an observation."""
+    """One tool. `run` may raise anything: `execute` turns it into an observation.
+
+    `Settings` is what a harness may set for it. `read_only`: it only looks, so that nothing of the workspace
+    can have changed. `run` gives the whole text; what the model sees of it is cut and worded by the caller.
+    """
+
+    Settings: type[Settings]
+    read_only: bool
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         """Seconds after which the command is killed; None when the tool runs no command of the model's."""

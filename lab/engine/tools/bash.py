@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 
+from pydantic import Field
+
 from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import ExecResult
-from lab.engine.tools.base import ToolContext, ToolResult, required, stream_facts
+from lab.engine.tools.base import Settings, ToolContext, ToolResult, required, stream_facts
 
 _SHORTEST = 0.1
 # A timeout above this is taken for milliseconds.
 _MOST_SECONDS = 1000.0
 
 
+class BashSettings(Settings):
+    """`timeout_sec` holds for a call that names none."""
+
+    timeout_sec: float = Field(default=120.0, gt=0, le=86_400)
+
+
 class Bash:
+    Settings = BashSettings
+    read_only = False
+
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         try:
-            return timeout_seconds(arguments, context.bash_timeout)
+            return timeout_seconds(arguments, context.settings(BashSettings).timeout_sec)
         except (TypeError, ValueError):
             return None
 
@@ -25,15 +36,13 @@ class Bash:
         command = required(arguments, "command")
         if "\0" in command:
             raise ValueError("embedded null byte")
-        seconds = timeout_seconds(arguments, context.bash_timeout)
+        seconds = timeout_seconds(arguments, context.settings(BashSettings).timeout_sec)
         result = context.sandbox.exec(["/bin/bash", "-lc", command], timeout=seconds, stop=context.stop)
         stdout = stream_facts(result.stdout, context.redactor)
         stderr = stream_facts(result.stderr, context.redactor)
         text = f"{_status(result, seconds)}\nSTDOUT:\n{stdout.text}\nSTDERR:\n{stderr.text}"
-        cut = context.truncated("bash", text)
         return ToolResult(
-            observation=cut.observation,
-            dropped=cut.dropped,
+            observation=text,
             failed=result.exit_code != 0,
             exit_code=result.exit_code,
             timed_out=result.timed_out,

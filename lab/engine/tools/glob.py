@@ -7,8 +7,10 @@ import posixpath
 import re
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from lab.engine.llm.base import JSONObject
-from lab.engine.tools.base import TOOL_TIMEOUT_SECONDS, ToolContext, ToolResult, bounded, required
+from lab.engine.tools.base import TOOL_TIMEOUT_SECONDS, Settings, ToolContext, ToolResult, bounded, required
 
 _MAGIC = re.compile(r"[*?[]")
 # Bytes of file names taken from find: about 250,000 paths.
@@ -16,7 +18,16 @@ _LISTING_BYTES = 20_000_000
 NO_MATCH = "No files matched the pattern."
 
 
+class GlobSettings(Settings):
+    """`limit` is how many paths are shown, 0: all."""
+
+    limit: int = Field(default=1000, ge=0)
+
+
 class Glob:
+    Settings = GlobSettings
+    read_only = True
+
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None
 
@@ -34,7 +45,7 @@ class Glob:
             if matches(path.split("/") if path else [], rules)
         ]
         shown = sorted({context.redactor.text(context.shown(path)) for path in paths})
-        limit = context.glob_limit if context.glob_limit > 0 else len(shown)
+        limit = context.settings(GlobSettings).limit or len(shown)
         lines, hidden = shown[:limit], shown[limit:]
         if hidden:
             lines.append(f"[{len(hidden)} more files not shown]")

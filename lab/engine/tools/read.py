@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 
 from lab.engine.llm.base import JSONObject
-from lab.engine.tools.base import ToolContext, ToolResult, file_path, local_error, whole_number
+from lab.engine.tools.base import Settings, ToolContext, ToolResult, file_path, local_error, whole_number
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Read:
+    Settings = Settings
+    read_only = True
+
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None
 
@@ -29,4 +32,4 @@ class Read:
             lines.pop()
         chosen = lines[first - 1 : first - 1 + limit if limit > 0 else None]
         numbered = [f"{number}. {line}" for number, line in enumerate(chosen, start=first)]
-        return context.truncated("read", "\n".join([context.shown(path), *numbered]))
+        return ToolResult(observation="\n".join([context.shown(path), *numbered]))

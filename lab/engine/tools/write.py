@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from lab.engine.llm.base import JSONObject
-from lab.engine.tools.base import ToolContext, ToolResult, file_path, local_error, required
+from lab.engine.tools.base import Settings, ToolContext, ToolResult, file_path, local_error, required
 
 
 class Write:
+    Settings = Settings
+    read_only = False
+
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from lab.engine import registry
 from lab.engine.checkpoint import Checkpoint
 from lab.engine.events import AttemptStarted, Event, Record
-from lab.engine.harnesses.base import Ending, Family, HarnessConfig, Session
+from lab.engine.harnesses.base import Ending, Family, HarnessConfig, PromptFacts, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.presets import load_preset
@@ -214,7 +214,7 @@ def _started(family: Family, config: HarnessConfig, model: ModelConfig, limits: 
         model={},
         limits={},
         seed=1,
-        messages=family.opening(config, "Fix the bug."),
+        messages=family.opening(config, PromptFacts("Fix the bug."), limits),
         parameters=family.parameters(config, model, limits),
         lab_version="0",
     )

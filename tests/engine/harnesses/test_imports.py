@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.harnesses.base import PromptFacts
 from lab.engine.harnesses.imports import import_leaf
 from lab.engine.harnesses.leaf import Leaf
 from lab.engine.harnesses.presets import load_preset
@@ -68,14 +69,14 @@ def test_prompt_and_schemas_are_read_as_text_and_nothing_is_run(checkout: Path) 
     assert bash.description == "Runs a command."
     read = harness.tools[0].parameters
     assert read["properties"]["file_path"] == {"type": "string", "description": "Where the file is."}
-    opening = Leaf().opening(harness, "x")
+    opening = Leaf().opening(harness, PromptFacts("x"), harness.limits)
     assert opening[0]["content"] == "You repair software. Use the tools; braces such as {{ x }} are plain."
 
 
 def test_limits_and_behaviour_are_those_of_the_preset(checkout: Path) -> None:
     harness, preset = import_leaf(checkout), load_preset("leaf-compatible")
     assert harness.limits == preset.limits
-    assert harness.observation_limits == preset.observation_limits
+    assert [tool.observation for tool in harness.tools] == [tool.observation for tool in preset.tools]
     assert harness.digest != preset.digest
 
 

@@ -54,7 +54,7 @@ from lab.engine.stop import StopSignal
 from tests.engine.harnesses.driving import PRESET, Driven, bash, call, calls, drive
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream
 
-AS_LEAF = PRESET.model_copy(update={"malformed_arguments": "as_leaf"})
+AS_LEAF = PRESET.model_copy(update={"malformed_calls": "as_leaf"})
 
 
 def limits(**changed: object) -> Limits:

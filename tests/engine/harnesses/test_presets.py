@@ -5,6 +5,7 @@ import pytest
 
 from lab.engine import registry
 from lab.engine.errors import InvalidValueError
+from lab.engine.harnesses.base import PromptFacts
 from lab.engine.harnesses.leaf import Leaf
 from lab.engine.harnesses.presets import load_preset, preset_names
 
@@ -47,9 +48,11 @@ def test_leaf_compatible_has_the_limits_and_truncation_of_leafs_published_runs()
     assert (limits.max_steps, limits.max_context_tokens) == (150, 131_072)
     assert (limits.max_tokens_per_turn, limits.max_total_time_sec) == (8_192, 10_800)
     assert (limits.max_tokens_total, limits.max_cost_usd, limits.max_format_errors) == (None, None, None)
-    assert preset.observation_limits == {"read": 20_000, "bash": 30_000}
-    assert (preset.glob_limit, preset.bash_timeout_sec) == (1000, 120)
-    assert preset.malformed_arguments == "explain"
+    characters = {tool.name: tool.observation.truncation.characters for tool in preset.tools}
+    assert characters == {"Read": 20_000, "Write": 0, "Edit": 0, "Glob": 0, "Bash": 30_000}
+    settings = {tool.name: tool.settings for tool in preset.tools if tool.settings}
+    assert settings == {"Glob": {"limit": 1000}, "Bash": {"timeout_sec": 120}}
+    assert preset.malformed_calls == "explain"
 
 
 def test_sampling_is_suggested_and_no_part_of_the_harness() -> None:
@@ -68,7 +71,7 @@ def test_the_wording_says_whose_it_is() -> None:
 def test_the_conversation_opens_with_the_prompt_and_the_statement_unchanged() -> None:
     preset = load_preset("leaf-compatible")
     statement = "Fix it.\n{{ not.a.template }} {% raw %}\n"
-    system, user = Leaf().opening(preset, statement)
+    system, user = Leaf().opening(preset, PromptFacts(statement), preset.limits)
     assert system == {"role": "system", "content": preset.system_prompt}
     assert user == {"role": "user", "content": statement}
 
@@ -79,7 +82,7 @@ def test_the_conversation_opens_with_the_prompt_and_the_statement_unchanged() ->
 def test_a_broken_template_is_refused_by_field(template: str) -> None:
     preset = load_preset("leaf-compatible").model_copy(update={"task_prompt": template})
     with pytest.raises(InvalidValueError, match="task_prompt"):
-        Leaf().opening(preset, "x")
+        Leaf().opening(preset, PromptFacts("x"), preset.limits)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:

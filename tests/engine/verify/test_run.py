@@ -108,6 +108,9 @@ class Watched:
     def available(self) -> str | None:
         return self.provider.available()
 
+    def workspace(self, spec: SandboxSpec) -> str:
+        return self.provider.workspace(spec)
+
     def start(self, spec: SandboxSpec) -> Sandbox:
         self.started.append(self.provider.start(spec))
         return self.started[-1]
