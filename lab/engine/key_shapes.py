@@ -329,27 +329,27 @@ def _replaced(text: str, spans: list[_Span]) -> str:
 
 def _masked_between_escapes(text: str, *, growing: bool) -> str:
     """Colours may stand in the middle of a key: it is looked for without them, and they follow its mask."""
-    escapes = list(_ESCAPES.finditer(text))
     plain = _ESCAPES.sub("", text)
     spans = _spans(plain, growing=growing)
     if not spans:
         return text
     parts: list[str] = []
     at = removed = 0
-    rest = iter([*escapes, None])
-    escape = next(rest)
+    # One at a time: a long text may hold so many that the garbage collector would be what takes time.
+    escapes = _ESCAPES.finditer(text)
+    escape = next(escapes, None)
     for span in spans:
         # An escape right before a span stays before it, one right after it stays after.
         while escape is not None and escape.start() - removed <= span.start:
             removed += len(escape.group())
-            escape = next(rest)
+            escape = next(escapes, None)
         parts += (text[at : span.start + removed], span.shown)
         at = span.start + removed
         inside = []
         while escape is not None and escape.start() - removed < span.end:
             inside.append(escape.group())
             removed += len(escape.group())
-            escape = next(rest)
+            escape = next(escapes, None)
         parts += inside
         at = span.end + removed
     return "".join([*parts, text[at:]])
