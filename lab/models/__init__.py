@@ -1,7 +1,8 @@
 """The tables. Columns, constraints and named queries; no input or output, no rules of the business."""
 
-from lab.models.endpoints import Endpoint, Model
+from lab.models.endpoints import Endpoint, Model, Preflight, PriceCard
 from lab.models.experiments import Arm, Attempt, Experiment, Run
+from lab.models.flags import Flag
 from lab.models.harnesses import Harness, HarnessVersion
 from lab.models.log import Blob, Call, Control, Draft, Event, Purge
 from lab.models.people import ApiToken, Consent, Membership, Role, SignInFailure, SignInLink
@@ -20,11 +21,14 @@ __all__ = [
     "Endpoint",
     "Event",
     "Experiment",
+    "Flag",
     "Harness",
     "HarnessVersion",
     "HiddenTaskPart",
     "Membership",
     "Model",
+    "Preflight",
+    "PriceCard",
     "Purge",
     "Role",
     "Run",

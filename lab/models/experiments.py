@@ -36,6 +36,8 @@ class Experiment(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     budgets = models.JSONField(default=dict, blank=True)
+    # Failing preflights that whoever launched it was shown and went on in spite of, by their numbers.
+    launched_despite = models.JSONField(default=list, blank=True)
     concurrency = models.PositiveIntegerField(null=True, blank=True)
     # A form sent twice (double click, replay) carries the same key and launches once.
     idempotency_key = models.CharField(max_length=64, unique=True, null=True, blank=True)
@@ -185,6 +187,10 @@ class Run(models.Model):
     exit_reason = models.CharField(max_length=32, blank=True, default="")
     sandbox_kind = models.CharField(max_length=32, blank=True, default="")
     cancel_asked = models.BooleanField(default=False)
+    # The newest one of the model when the run was first claimed.
+    preflight = models.ForeignKey(
+        "lab.Preflight", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)

@@ -57,6 +57,8 @@ class Call(models.Model):
     usage_source = models.CharField(max_length=16, default="absent")
     cost = models.DecimalField(max_digits=18, decimal_places=10, null=True, blank=True)
     cost_basis = models.CharField(max_length=16, default="unknown")
+    # What the server says the call cost, in dollars; beside ours, never in place of it.
+    cost_reported = models.DecimalField(max_digits=18, decimal_places=10, null=True, blank=True)
     price = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField()
     first_token_seconds = models.FloatField(null=True, blank=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -59,13 +60,14 @@ class Usage(Frozen):
 class Cost(Frozen):
     """Money for one call, in US dollars, with everything needed to check it later.
 
-    `amount` None is unknown, never 0. `basis` is one of: table, card, gpu_hours, reference, scripted,
-    unknown. `unit_prices` holds dollars per million tokens by part; `matched` the price table's own id and
-    version.
+    `amount` None is unknown, never 0. `basis` is one of: table, card, gpu_hours, reference, scripted, replay,
+    unknown. `reported` is what the server itself says the call cost, kept beside ours. `unit_prices` holds
+    dollars per million tokens by part; `matched` the price table's own id and version, or the card.
     """
 
     amount: Decimal | None = None
-    basis: Literal["table", "card", "gpu_hours", "reference", "scripted", "unknown"] = "unknown"
+    basis: Literal["table", "card", "gpu_hours", "reference", "scripted", "replay", "unknown"] = "unknown"
+    reported: Decimal | None = None
     unit_prices: dict[str, Decimal] = Field(default_factory=dict)
     matched: str = ""
     note: str = ""
@@ -95,16 +97,34 @@ class Reply(Frozen):
         return self.finish_reason.lower() in {"length", "max_tokens", "max_new_tokens"}
 
 
+class RateCard(Frozen):
+    """Dollars per million tokens by part, between two moments (the end is excluded, None: still).
+
+    `rates` has the parts of `Cost.unit_prices`; a part that is missing has no price, except that cached input
+    without a rate of its own costs what other input does. `derived_from` are the figures a rate was derived
+    from, `source` where they come from.
+    """
+
+    basis: Literal["card", "gpu_hours", "reference"]
+    rates: dict[str, Decimal]
+    valid_from: dt.datetime
+    valid_until: dt.datetime | None = None
+    derived_from: dict[str, Decimal] = Field(default_factory=dict)
+    source: str = ""
+
+
 class Price(Frozen):
     """How calls of a model are priced.
 
-    basis `table` looks provider and model up in genai-prices at the call's time; `scripted` costs nothing;
-    `unknown` stays unknown.
+    basis `table` looks provider and model up in genai-prices at the call's time; `card`, `gpu_hours` and
+    `reference` take the one of `cards` that was valid then; `scripted` and `replay` cost nothing; `unknown`
+    stays unknown.
     """
 
-    basis: Literal["table", "scripted", "unknown"] = "table"
+    basis: Literal["table", "card", "gpu_hours", "reference", "scripted", "replay", "unknown"] = "table"
     provider: str = ""
     model: str = ""
+    cards: tuple[RateCard, ...] = ()
 
 
 class ModelConfig(Frozen):
