@@ -13,8 +13,10 @@ run: environment
 APART := browser or e2e or serial
 test: test-environment
 ifeq ($(strip $(ARGS)),)
-	@$(PYTHON) -m pytest -q -n $(JOBS) --maxprocesses 8 -m "not ($(APART))"
-	@$(PYTHON) -m pytest -q -m "$(APART)"
+	@failed=0; \
+	$(PYTHON) -m pytest -q -n $(JOBS) --maxprocesses 8 -m "not ($(APART))" || failed=1; \
+	$(PYTHON) -m pytest -q -m "$(APART)" || failed=1; \
+	exit $$failed
 else
 	@exec $(PYTHON) -m pytest $(ARGS)
 endif
