@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import platform
 import time
 import traceback
 from collections.abc import Iterator
@@ -41,9 +40,10 @@ from lab.engine.events import (
 )
 from lab.engine.facts import harness_facts, model_facts, task_facts
 from lab.engine.followed_log import FollowedLog
-from lab.engine.harnesses.base import Ending, PromptFacts, Session
+from lab.engine.harnesses.base import Ending, Session
 from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
+from lab.engine.harnesses.first_request import prompt_facts
 from lab.engine.harnesses.spending import Spending
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
@@ -255,15 +255,8 @@ class _Attempt:
             raise broken
 
     def _opening(self) -> list[JSONObject]:
-        spec, host = self.spec, platform.uname()
-        facts = PromptFacts(
-            statement=spec.task.statement,
-            workspace=spec.provider.workspace(self._sandbox_spec),
-            system=host.system,
-            release=host.release,
-            version=host.version,
-            machine=host.machine,
-        )
+        spec = self.spec
+        facts = prompt_facts(spec.task.statement, provider=spec.provider, sandbox=self._sandbox_spec)
         return self.family.opening(spec.harness, facts, self.limits)
 
     def _continue(self) -> None:

@@ -19,11 +19,10 @@ from lab.engine.harnesses.calls import CUT, NO_CALL, Call, Reading
 from lab.engine.harnesses.counts import LoopCounts
 from lab.engine.harnesses.templates import render
 from lab.engine.harnesses.tool_calls import ToolCalls
-from lab.engine.harnesses.turns import estimated_tokens, provider_total, turn_cap
+from lab.engine.harnesses.turns import estimated_tokens, provider_total, request_cap, turn_cap
 from lab.engine.llm.base import JSONObject, Reply
 from lab.engine.llm.client import ContextOverflowError
 
-_SMALLEST_CAP = 1_024
 # What a raw text may take of the feedback that is sent back to the model.
 _RAW_SHOWN = 2_000
 
@@ -250,19 +249,14 @@ class Loop:
         return notes
 
     def _cap(self) -> int | None:
-        """The turn's cap in tokens; without one by limits, what is left of the context, if known."""
-        fixed = turn_cap(self.session.model, self.session.limits)
-        if fixed is not None:
-            return fixed
-        windows = (self.session.limits.max_context_tokens, self.session.model.context_window)
-        window = min((size for size in windows if size), default=None)
-        if window is None:
-            return None
-        # Before the first answer nothing is counted yet: half a token a byte is more than any text has.
-        used = self.counts.context_tokens or 2 * estimated_tokens(
-            [*self.session.conversation.messages, self.session.conversation.parameters]
+        conversation = self.session.conversation
+        return request_cap(
+            self.session.model,
+            self.session.limits,
+            conversation.messages,
+            conversation.parameters,
+            counted=self.counts.context_tokens,
         )
-        return max(window - used - window // 50, _SMALLEST_CAP)
 
     def _cut_reason(self, reply: Reply) -> ExitReason:
         """Which limit cut the reply: context or cap per turn; without usage the cap, if there is one."""
