@@ -24,8 +24,15 @@ PROVIDERS = {
 EXECUTORS = {
     "bash": "lab.engine.tools.bash:Bash",
     "edit": "lab.engine.tools.edit:Edit",
+    "execute_bash": "lab.engine.tools.execute_bash:ExecuteBash",
+    "file_editor": "lab.engine.tools.file_editor:FileEditor",
+    "finish": "lab.engine.tools.finish:Finish",
     "glob": "lab.engine.tools.glob:Glob",
     "read": "lab.engine.tools.read:Read",
+    "search": "lab.engine.tools.search:Search",
+    "shell": "lab.engine.tools.shell:Shell",
+    "str_replace_editor": "lab.engine.tools.str_replace_editor:StrReplaceEditor",
+    "submit": "lab.engine.tools.submit:Submit",
     "write": "lab.engine.tools.write:Write",
 }
 
