@@ -307,6 +307,7 @@ def _call(row: Event) -> Call | None:
         usage_source=usage.get("source", "absent"),
         cost=None if cost.get("amount") is None else Decimal(cost["amount"]),
         cost_basis=cost.get("basis", "unknown"),
+        cost_reported=None if cost.get("reported") is None else Decimal(cost["reported"]),
         price={name: cost.get(name) for name in ("unit_prices", "matched", "note")},
         started_at=row.at - dt.timedelta(seconds=seconds or 0.0),
         first_token_seconds=reply.get("first_token_seconds"),

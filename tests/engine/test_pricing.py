@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from lab.engine.llm.base import Cost, Price, Usage
+from lab.engine.llm.base import Cost, Price, RateCard, Usage
 from lab.engine.llm.usage import read_usage
-from lab.engine.pricing import price_call
+from lab.engine.pricing import derived_rate, price_call
 
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 SERVERS = {
@@ -149,3 +149,97 @@ class TestUnknown:
     def test_a_scripted_model_costs_nothing_and_says_so(self) -> None:
         found = price_call(Price(basis="scripted"), Usage(), model="scripted/solver", at=NOW, base_url="")
         assert (found.amount, found.basis) == (Decimal(0), "scripted")
+
+
+def card(*, since: dt.datetime, until: dt.datetime | None = None, **rates: str) -> RateCard:
+    priced = {part: Decimal(rate) for part, rate in rates.items()}
+    return RateCard(basis="card", rates=priced, valid_from=since, valid_until=until, source="contract 7")
+
+
+def by_card(usage: Usage, *cards: RateCard, at: dt.datetime = NOW) -> Cost:
+    return price_call(Price(basis="card", cards=cards), usage, model="own", at=at, base_url="http://x/v1")
+
+
+class TestOwnCards:
+    def test_each_part_is_priced_once_at_its_own_rate(self) -> None:
+        rates = card(
+            since=NOW, input="2", cache_read="0.2", cache_write="2.5", cache_write_1h="4", output="10"
+        )
+        found = by_card(used(1_000_000, 100_000, read=600_000, write=300_000, write_1h=100_000), rates)
+        # 0.1 M at 2, 0.6 M at 0.2, 0.2 M at 2.5, 0.1 M at 4, 0.1 M at 10.
+        assert found.amount == Decimal("2.22")
+        assert (found.basis, found.unit_prices["output"]) == ("card", Decimal(10))
+        assert "contract 7" in found.matched
+        assert "2026-11-01" in found.matched
+
+    def test_cached_input_without_a_rate_costs_what_other_input_does(self) -> None:
+        found = by_card(
+            used(1_000_000, 0, read=400_000, write=100_000), card(since=NOW, input="2", output="1")
+        )
+        assert found.amount == 2
+
+    def test_the_card_is_the_one_of_the_calls_time_and_its_end_is_excluded(self) -> None:
+        change = NOW + dt.timedelta(days=30)
+        old, new = (
+            card(since=NOW, until=change, input="1", output="1"),
+            card(since=change, input="3", output="3"),
+        )
+        last, first = change - dt.timedelta(microseconds=1), change
+        assert by_card(used(1_000_000, 0), old, new, at=last).amount == 1
+        assert by_card(used(1_000_000, 0), old, new, at=first).amount == 3
+        before = by_card(used(1, 1), old, new, at=NOW - dt.timedelta(seconds=1))
+        assert (before.amount, before.basis) == (None, "unknown")
+        assert "2026-10-31" in before.note
+
+    def test_a_card_of_another_basis_is_not_used(self) -> None:
+        price = Price(basis="reference", cards=(card(since=NOW, input="1", output="1"),))
+        assert price_call(price, used(1, 1), model="own", at=NOW, base_url="").amount is None
+
+    def test_a_missing_rate_leaves_the_price_unknown_unless_nothing_needs_it(self) -> None:
+        rates = card(since=NOW, input="1")
+        assert by_card(used(1_000_000, 0), rates).amount == 1
+        missing = by_card(used(1, 1), rates)
+        assert missing.amount is None
+        assert "output" in missing.note
+
+    def test_counts_that_contradict_each_other_have_no_price(self) -> None:
+        assert by_card(used(5, 1, read=10), card(since=NOW, input="1", output="1")).amount is None
+
+    def test_a_rate_is_derived_from_gpu_hours(self) -> None:
+        rate = derived_rate(
+            gpus=Decimal(1),
+            usd_per_gpu_hour=Decimal("3.20"),
+            tokens_per_second=Decimal(1500),
+            utilisation=Decimal("0.6"),
+        )
+        assert round(rate, 6) == Decimal("0.987654")
+
+
+class TestReportedCosts:
+    def told(self, value: object, *, name: str = "cost", price: Price | None = None) -> Cost:
+        raw = {"prompt_tokens": 1_000_000, "completion_tokens": 0, name: value}
+        price = price or Price(basis="card", cards=(card(since=NOW, input="2", output="1"),))
+        return price_call(price, read_usage(raw), model="own", at=NOW, base_url="http://x/v1")
+
+    @pytest.mark.parametrize("value", [2, 2.0, "2.00", 1.99])
+    def test_a_servers_figure_that_agrees_is_kept_without_a_word(self, value: object) -> None:
+        found = self.told(value)
+        assert (found.amount, found.reported) == (2, Decimal(str(value)))
+        assert "the server says" not in found.note
+
+    @pytest.mark.parametrize("name", ["cost", "total_cost", "cost_usd"])
+    def test_a_difference_names_both_figures_and_their_sources(self, name: str) -> None:
+        found = self.told(2.5, name=name)
+        assert (found.amount, found.reported) == (2, Decimal("2.5"))
+        assert "the server says the call cost 2.5 USD, the price here gives 2 USD" in found.note
+
+    def test_without_a_price_of_ours_the_amount_stays_unknown(self) -> None:
+        found = self.told(0.25, price=Price(basis="unknown"))
+        assert (found.amount, found.reported) == (None, Decimal("0.25"))
+        assert "0.25" in found.note
+
+    @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "free", True, 1e9])
+    def test_what_is_no_price_is_named_and_not_used(self, value: object) -> None:
+        found = self.told(value)
+        assert (found.amount, found.reported) == (2, None)
+        assert "no price of a call" in found.note
