@@ -14,7 +14,11 @@ from lab.engine.harnesses.base import Family
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.engine.tools.base import Executor
 
-FAMILIES = {"leaf": "lab.engine.harnesses.leaf:Leaf"}
+FAMILIES = {
+    "leaf": "lab.engine.harnesses.leaf:Leaf",
+    "mini": "lab.engine.harnesses.mini:Mini",
+    "r2e": "lab.engine.harnesses.r2e:R2E",
+}
 
 PROVIDERS = {
     "bubblewrap": "lab.engine.sandboxes.bubblewrap:BubblewrapProvider",
