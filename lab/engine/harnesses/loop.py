@@ -22,6 +22,7 @@ from lab.engine.harnesses.tool_calls import ToolCalls
 from lab.engine.harnesses.turns import estimated_tokens, provider_total, request_cap, turn_cap
 from lab.engine.llm.base import JSONObject, Reply
 from lab.engine.llm.client import ContextOverflowError
+from lab.engine.tools.base import ToolResult
 
 # What a raw text may take of the feedback that is sent back to the model.
 _RAW_SHOWN = 2_000
@@ -39,7 +40,11 @@ class Loop:
         self.counts = LoopCounts(self._is_format_error)
         session.follow(self.counts.apply)
         self.calls = ToolCalls(
-            session, self.counts, message_of=self.result_message, explain=self._explanation
+            session,
+            self.counts,
+            message_of=self.result_message,
+            explain=self._explanation,
+            names=self.observation_names,
         )
 
     def drive(self) -> Ending:
@@ -63,13 +68,17 @@ class Loop:
     def limit_reached(self) -> Ending | None:
         """The limit that forbids another request, if any."""
         limits, counts = self.session.limits, self.counts
-        if limits.max_context_tokens and counts.context_tokens >= limits.max_context_tokens:
+        if limits.max_context_tokens and self.context_measured() >= limits.max_context_tokens:
             return Ending(ExitReason.MAX_CONTEXT_LEN)
         if limits.max_format_errors is not None and counts.format_errors >= limits.max_format_errors:
             return Ending(ExitReason.FORMAT_ERRORS)
         if limits.max_steps is not None and counts.answered >= limits.max_steps:
             return Ending(ExitReason.MAX_TURNS)
         return None
+
+    def context_measured(self) -> int:
+        """The tokens that the context limit is held against."""
+        return self.counts.context_tokens
 
     def before_request(self) -> None:
         """Where a family rewrites its history. Asked again after a continuation: it must find what it did."""
@@ -89,6 +98,10 @@ class Loop:
     def result_message(self, call: Call, observation: str) -> JSONObject:
         """The result of a call as it joins the conversation."""
         return self.family.result_message(self.config, call, observation)
+
+    def observation_names(self, call: Call, result: ToolResult) -> JSONObject:
+        """What observation templates may use beside the common names."""
+        return {}
 
     def feedback_message(self, reading: Reading, text: str) -> JSONObject:
         """What the harness tells the model, as it joins the conversation."""

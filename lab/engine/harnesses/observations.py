@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lab.engine.harnesses.base import ToolDefinition, Truncation
@@ -11,12 +12,20 @@ from lab.engine.tools.base import ToolResult, bounded
 
 # What a killed command has instead of an exit code, as shells and agents write it.
 KILLED = -1
+_NO_NAMES: Mapping[str, object] = {}
 
 
 def observed(
-    result: ToolResult, tool: ToolDefinition, *, arguments: JSONObject, seconds: float
+    result: ToolResult,
+    tool: ToolDefinition,
+    *,
+    arguments: JSONObject,
+    seconds: float,
+    names: Mapping[str, object] = _NO_NAMES,
 ) -> ToolResult:
     """The result with its observation as the model sees it; the whole text is kept beside a cut one.
+
+    `names` are what the family lets the template use beside the common ones.
 
     Raises:
         InvalidValueError: the template cannot be rendered for this result.
@@ -29,7 +38,9 @@ def observed(
     if not tool.observation.template:
         return result
     variables = observation_variables(result, tool=tool.name, arguments=arguments, seconds=seconds)
-    rendered = render(f"tools.{tool.name}.observation.template", tool.observation.template, variables)
+    rendered = render(
+        f"tools.{tool.name}.observation.template", tool.observation.template, {**variables, **names}
+    )
     return replace(result, observation=rendered)
 
 

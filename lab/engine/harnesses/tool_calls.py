@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lab.engine import registry
 from lab.engine.errors import AttemptStoppedError, ExitReason, InfrastructureError, SandboxLostError
@@ -20,7 +20,8 @@ class ToolCalls:
     """Executes the calls of one attempt's replies with the executors that its harness binds to the tools.
 
     `message_of` makes the message of a call's result, `explain` the text for a call that cannot be executed:
-    its feedback's name and the call.
+    its feedback's name and the call. `names` gives what observation templates may use beside the common
+    names.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class ToolCalls:
         *,
         message_of: Callable[[Call, str], JSONObject],
         explain: Callable[[str, Call], str],
+        names: Callable[[Call, ToolResult], Mapping[str, object]],
     ) -> None:
         self.session = session
         self.counts = counts
         self._message_of = message_of
         self._explain = explain
+        self._names = names
         self._context = ToolContext(sandbox=session.sandbox, stop=session.stop, redactor=session.redactor)
         self._step = 0
 
@@ -97,7 +100,8 @@ class ToolCalls:
         ends = self._submits(call, result)
         tool = self._context.tool
         if tool is not None:
-            result = observed(result, tool, arguments=call.parsed.arguments, seconds=seconds)
+            names, arguments = self._names(call, result), call.parsed.arguments
+            result = observed(result, tool, arguments=arguments, seconds=seconds, names=names)
         self._finished(call, result, started, seconds, changed, submitted=ends)
 
     def _submits(self, call: Call, result: ToolResult) -> bool:

@@ -83,7 +83,9 @@ class Toolbox:
 
     def _call(self, action: JSONObject) -> tuple[str, str] | None:
         malformed = action.get("malformed")
-        if malformed is not None:
+        # A harness that ends by a marker drops what it cannot read, and would be sent the same again: there
+        # the raw text is a command, as it is where commands stand in the text.
+        if malformed is not None and not self._ends_by_marker:
             name = self._name_of(malformed["tool"])
             return (name, malformed["raw"]) if name else None
         native = self._native_call(action)
