@@ -22,6 +22,10 @@ class EditorError(Exception):
     """What the model is told instead of what it asked an editor for."""
 
 
+class BrokenOffError(Exception):
+    """The lab stopped a command of the tool's own: its output is no answer."""
+
+
 @dataclass(frozen=True)
 class Document:
     """A text file: `data` as it is, `text` as it is worked on."""

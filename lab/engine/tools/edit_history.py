@@ -77,14 +77,14 @@ class EditHistory:
         Nothing older of the path stays where this cannot: taking back would skip an edit.
         """
         if len(data) > ENTRY_BYTES:
-            self._run(_REMOVE, f"*-{_key(path)}")
+            self._run(_REMOVE, f"*-{self._key(path)}")
             return ""
-        result = self._run(_PUSH, _key(path), str(ENTRIES), str(TOTAL_BYTES), stdin=data)
+        result = self._run(_PUSH, self._key(path), str(ENTRIES), str(TOTAL_BYTES), stdin=data)
         return result.stdout.text() if result.exit_code == 0 else ""
 
     def newest(self, path: str) -> Entry | None:
         """What stood at `path` before its latest edit that was not taken back yet."""
-        result = self._run(_NEWEST, _key(path))
+        result = self._run(_NEWEST, self._key(path))
         if result.exit_code != 0:
             return None
         name, _, data = result.stdout.head.partition(b"\n")
@@ -102,6 +102,7 @@ class EditHistory:
             output_limit=ENTRY_BYTES + 1000,
         )
 
-
-def _key(path: str) -> str:
-    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    def _key(self, path: str) -> str:
+        # Relative to the workspace, which may lie elsewhere in the sandbox of a run that continues.
+        shown = self._context.shown(path)
+        return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]

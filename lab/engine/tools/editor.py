@@ -22,6 +22,7 @@ from lab.engine.tools.base import (
     whole_number,
 )
 from lab.engine.tools.documents import (
+    BrokenOffError,
     Document,
     Edit,
     EditorError,
@@ -77,6 +78,7 @@ class Editor(ABC):
 
     Settings: type[Settings] = Settings
     read_only = False
+    needs = (("command",), ("path",))
     words: Words
     # Whether undo_edit takes back the making of a file, which is empty then.
     creation_is_an_edit = False
@@ -92,6 +94,8 @@ class Editor(ABC):
                 raise ValueError("path must not contain a NUL character")
             call = Call(context, arguments, written(path), context.resolve(written(path)))
             return self.result(call, self._answer(call))
+        except BrokenOffError:
+            return ToolResult(observation="", interrupted=True)
         except OSError as error:
             problem = str(local_error(error, str(arguments.get("path", ""))))
         except (EditorError, ValueError, TypeError) as error:
@@ -282,6 +286,7 @@ def list_folder(call: Call, names: tuple[str, ...]) -> list[str]:
 
     Raises:
         EditorError: it cannot be listed.
+        BrokenOffError: the run is being stopped.
     """
     base = call.resolved
     argv = ["find", "-L", base, "-mindepth", "1", "-maxdepth", "2", "-name", ".*", "-prune", "-o"]
@@ -292,6 +297,8 @@ def list_folder(call: Call, names: tuple[str, ...]) -> list[str]:
     result = context.sandbox.exec(
         argv, timeout=TOOL_TIMEOUT_SECONDS, output_limit=_LISTING_BYTES, stop=context.stop
     )
+    if result.interrupted:
+        raise BrokenOffError
     found = result.stdout.head.decode("utf-8", "replace").split("\0")[:-1]
     if result.exit_code != 0 and not found:
         said = result.stderr.text().strip()[:300] or "it took too long"

@@ -16,7 +16,7 @@ from lab.engine.tools.base import (
     local_error,
     required,
 )
-from lab.engine.tools.documents import EditorError, kind_of
+from lab.engine.tools.documents import BrokenOffError, EditorError, kind_of
 
 _LISTING_BYTES = 10_000_000
 _NO_MATCH = 1
@@ -41,6 +41,7 @@ class SearchSettings(Settings):
 class Search:
     Settings = SearchSettings
     read_only = True
+    needs = (("search_term",),)
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None
@@ -58,6 +59,8 @@ class Search:
                 raise EditorError(f"There is nothing at '{path}'.")
             look = _in_folder if kind == "folder" else _in_file
             return ToolResult(observation=context.redactor.text(look(context, term, path, resolved)))
+        except BrokenOffError:
+            return ToolResult(observation="", interrupted=True)
         except OSError as error:
             problem = str(local_error(error, path))
         except (EditorError, ValueError, TypeError) as error:
@@ -98,8 +101,10 @@ def _run(context: ToolContext, argv: list[str]) -> ExecResult:
         output_limit=_LISTING_BYTES,
         stop=context.stop,
     )
-    if result.timed_out or result.interrupted:
-        raise EditorError("The search was stopped before its end. Narrow it.")
+    if result.interrupted:
+        raise BrokenOffError
+    if result.timed_out:
+        raise EditorError(f"The search took longer than {TOOL_TIMEOUT_SECONDS:g} seconds. Narrow it.")
     return result
 
 

@@ -6,7 +6,10 @@ import pytest
 
 from lab.engine.llm.base import JSONObject
 from lab.engine.redact import Redactor
+from lab.engine.stop import StopSignal
 from lab.engine.tools.base import ToolContext, ToolResult
+from lab.engine.workspace import WorkspaceTracker, prepare_workspace, restore
+from tests.engine.conftest import MakeTask, Start
 from tests.engine.tools.using import call, got, put, shell
 
 BOTH = pytest.mark.parametrize("editor", ["file_editor", "str_replace_editor"])
@@ -137,17 +140,40 @@ def test_undo_goes_back_edit_by_edit_and_then_says_that_none_is_left(
 
 
 @BOTH
-def test_undo_lives_in_the_repository_and_is_gone_from_its_status(context: ToolContext, editor: str) -> None:
+def test_undo_lives_in_the_repository_where_no_patch_sees_it(context: ToolContext, editor: str) -> None:
     shell(context, "git init -q .")
     put(context, "a.py", "zero\n")
     edit(context, editor, "str_replace", old_str="zero", new_str="one")
     assert shell(context, "ls .git/lab-edits | wc -l").strip() == "1"
     assert shell(context, "git status --porcelain --ignored") == "?? a.py\n"
-    # Whatever the process knew and whatever lay outside of the workspace is not there in a continued run.
-    shell(context, "mv .git /tmp/git && find . -mindepth 1 -delete && mv /tmp/git .git && echo one > a.py")
     assert not edit(context, editor, "undo_edit").failed
     assert got(context, "a.py") == b"zero\n"
     assert shell(context, "ls .git/lab-edits; ls -a $HOME | grep lab-edits || true") == ""
+
+
+@BOTH
+def test_edits_are_undone_in_a_run_that_continues_in_another_sandbox(
+    start: Start, make_task: MakeTask, editor: str
+) -> None:
+    task = make_task({"a.py": "zero\n"})
+    first, second = start(), start()
+    prepare_workspace(first, task)
+    tracker = WorkspaceTracker(first, task)
+    tracker.baseline()
+    context = ToolContext(sandbox=first, stop=StopSignal())
+    archives = []
+    for old, new in (("zero", "one"), ("one", "two")):
+        edit(context, editor, "str_replace", old_str=old, new_str=new)
+        delta = tracker.changes()
+        assert [change.path for change in delta.changes] == ["a.py"]
+        archives.append(delta.archive or b"")
+    prepare_workspace(second, task)
+    restore(second, archives, task=task)
+    context = ToolContext(sandbox=second, stop=StopSignal())
+    for text in (b"one\n", b"zero\n"):
+        assert not edit(context, editor, "undo_edit").failed
+        assert got(context, "a.py") == text
+    assert edit(context, editor, "undo_edit").failed
 
 
 @BOTH
