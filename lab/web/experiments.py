@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import overview
+from lab.services import compared_arms, overview
 from lab.web.http import for_role
 
 PAGE = 100
@@ -71,10 +71,12 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
     experiment = get_object_or_404(Experiment.objects.select_related("launched_by", "task_set"), pk=pk)
     runs = Run.objects.filter(experiment=experiment).for_rows().order_by("position", "id")
     page = Paginator(runs, PAGE).get_page(request.GET.get("page"))
+    arms = overview.arms_of(pk)
     context = {
         "place": "experiments",
         "experiment": experiment,
-        "arms": overview.arms_of(pk),
+        "arms": arms,
+        "lights": compared_arms.lights_of_arms([arm for arm, _ in arms]),
         "page": page,
         "counts": overview.experiment_counts(pk),
     }

@@ -429,6 +429,7 @@ onKey("b", goToStart);
 onKey("f", () => { follow(!following); if (following) goToEnd(); });
 onKey("d", () => openSection("patch"));
 onKey("t", () => openSection("tests"));
+onKey("c", () => document.querySelector("[data-compare]")?.click());
 onKey("y", copyLink);
 onKey("]", () => toMarked(1));
 onKey("[", () => toMarked(-1));

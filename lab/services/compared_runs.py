@@ -1,0 +1,168 @@
+"""What a run was made with, as its own log says it: harness, limits, model. What nobody knows is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lab.engine.limits import UNITS
+from lab.engine.llm.base import JSONObject
+from lab.models import Attempt, Event, Experiment, Run
+from lab.services.blobs import BodyMissingError
+from lab.services.payloads import REFERENCE, is_reference, short_text, whole
+from lab.services.trajectories import text_of
+
+
+class LimitChange(NamedTuple):
+    """A limit that people changed while the run was going on; `seq` is the event that says so."""
+
+    limit: str
+    before: Any
+    after: Any
+    seq: int
+
+
+class Unreadable(NamedTuple):
+    """Why a harness's configuration cannot be shown."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class MadeWith:
+    """What one run was made with.
+
+    `harness_digest` and `limits_digest` None: unknown. `limits` holds those the first attempt began with, in
+    their units, None for "no limit"; a name that is missing is unknown. `limit_changes`: what people changed
+    while it ran. `settings` are model, sampling, endpoint, seed and the like by their paths, such as
+    `sampling.temperature`. Of a path that is missing nothing is known, but of sampling and extra body, where
+    `sampling_known` says that it was not set.
+    """
+
+    run: Run
+    harness: str
+    harness_digest: str | None
+    limits_digest: str | None
+    limits: Mapping[str, Any]
+    limit_changes: tuple[LimitChange, ...]
+    settings: Mapping[str, Any]
+    sampling_known: bool
+    _recorded_harness: JSONObject
+
+    @property
+    def harness_config(self) -> JSONObject | Unreadable:
+        """The configuration as JSON: the stored version where it is the recorded one, else from the log."""
+        version = self.run.arm.harness_version
+        if version.digest == self.harness_digest:
+            return dict(version.config) if version.config else Unreadable("nothing of it was recorded")
+        config = self._recorded_harness.get("config")
+        if not isinstance(config, dict):
+            return Unreadable("only the digest was recorded")
+        try:
+            return whole(config, text_of=text_of)
+        except BodyMissingError as missing:
+            return Unreadable(str(missing))
+
+
+def made_with(runs: Sequence[Run]) -> list[MadeWith]:
+    """What each of these runs was made with, in their order, in three queries.
+
+    The runs come with task set, experiment, harness version, model and endpoint.
+    """
+    ids = [run.pk for run in runs]
+    started: dict[int, list[JSONObject]] = {run_id: [] for run_id in ids}
+    changes: dict[int, list[LimitChange]] = {run_id: [] for run_id in ids}
+    events = Event.objects.filter(run__in=ids, kind__in=("attempt_started", "limit_changed")).order_by("seq")
+    for event in events:
+        payload = event.payload
+        if event.kind == "attempt_started":
+            started[event.run_id].append(payload)
+        elif payload.get("before") != payload.get("after"):
+            name, before, after = (
+                short_text(payload.get("limit")),
+                payload.get("before"),
+                payload.get("after"),
+            )
+            changes[event.run_id].append(LimitChange(name, before, after, event.seq))
+    attempts = {attempt.run_id: attempt for attempt in Attempt.objects.filter(run__in=ids).order_by("n")}
+    return [_made_with(run, started[run.pk], tuple(changes[run.pk]), attempts.get(run.pk)) for run in runs]
+
+
+def _made_with(
+    run: Run, started: list[JSONObject], changes: tuple[LimitChange, ...], attempt: Attempt | None
+) -> MadeWith:
+    first, last = (started[0], started[-1]) if started else ({}, {})
+    version = run.arm.harness_version
+    harness = last.get("harness") or {}
+    model = last.get("model") or {}
+    first_limits = first.get("limits") or {}
+    return MadeWith(
+        run=run,
+        harness=str(version),
+        harness_digest=short_text(harness.get("digest")) or version.digest or None,
+        limits_digest=short_text(first_limits.get("digest")) or run.arm.limits_digest or None,
+        limits={name: value for name, value in {**run.arm.limits, **first_limits}.items() if name in UNITS},
+        limit_changes=changes,
+        settings=_settings(run, model if "sampling" in model else _model_of(run), last, attempt),
+        sampling_known="sampling" in model or run.experiment.kind != Experiment.Kind.IMPORTED,
+        _recorded_harness=harness,
+    )
+
+
+def _model_of(run: Run) -> JSONObject:
+    """What the lab's own row says of a run's model, where its log does not."""
+    model = run.arm.model
+    facts = {
+        "name": model.name,
+        "model_id": model.model_id,
+        "base_url": model.endpoint.base_url,
+        "scripted": model.endpoint.scripted,
+        "context_window": model.context_window,
+        "max_tokens_per_turn": model.max_tokens_per_turn,
+        "sampling": model.sampling,
+        "extra_body": model.extra_body,
+        "version": model.version,
+        "endpoint": model.endpoint.name,
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _settings(run: Run, model: JSONObject, started: JSONObject, attempt: Attempt | None) -> dict[str, Any]:
+    """Everything but harness, limits and task that may make two runs differ, by path."""
+    settings: dict[str, Any] = {"model": model.get("name", run.arm.model.name)}
+    # A scripted model's server starts with its attempt, at an address that says nothing.
+    nothing_said = {"name", "base_url"} if model.get("scripted") else {"name"}
+    for name, value in model.items():
+        if name not in nothing_said:
+            settings |= _flat(_SHOWN_AS.get(name, f"model.{name}"), value)
+    settings["seed"] = run.seed
+    if started.get("lab_version"):
+        settings["lab version"] = short_text(started["lab_version"])
+    sandbox = attempt.sandbox if attempt else {}
+    for name in ("sandbox", "isolation", "network"):
+        if sandbox.get(name) is not None:
+            settings["sandbox" if name == "sandbox" else f"sandbox.{name}"] = sandbox[name]
+    return settings
+
+
+_SHOWN_AS = {
+    "model_id": "model id",
+    "endpoint": "endpoint",
+    "base_url": "endpoint address",
+    "sampling": "sampling",
+    "extra_body": "extra_body",
+}
+
+
+def _flat(path: str, value: Any) -> dict[str, Any]:
+    if is_reference(value):
+        # Its beginning may be that of another text too.
+        return {path: f"{short_text(value)}… (SHA-256 {value[REFERENCE][:16]})"}
+    if not isinstance(value, dict):
+        return {path: value}
+    inner = value.get("$plain", value)
+    flat: dict[str, Any] = {}
+    for name, item in inner.items():
+        flat |= _flat(f"{path}.{name}", item)
+    return flat
