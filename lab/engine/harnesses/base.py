@@ -221,14 +221,17 @@ class Session:
 class Family(Protocol):
     """A harness family: pure decisions about messages, and the loop.
 
-    `protocols` are those it speaks, the usual one first. `feedback` holds its texts for the model by name,
-    `options` is the model of its own settings.
+    `protocols` are those it speaks, the usual one first, `malformed_policies` what it can do with malformed
+    calls. `feedback` holds its texts for the model by name, `options` is the model of its own settings.
+    `observation_sample` are the names that observation templates may use beside the common ones, with values.
     """
 
     name: ClassVar[str]
     protocols: ClassVar[Sequence[str]]
+    malformed_policies: ClassVar[Sequence[str]]
     feedback: ClassVar[Mapping[str, Feedback]]
     options: ClassVar[type[BaseModel]]
+    observation_sample: ClassVar[Mapping[str, object]]
 
     def prompt_variables(self, config: HarnessConfig, facts: PromptFacts, limits: Limits) -> JSONObject:
         """The names that prompt templates know, with their values."""

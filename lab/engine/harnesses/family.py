@@ -25,6 +25,11 @@ MALFORMED = Feedback(
     {"tool": "Read", "detail": "not valid JSON", "raw": "{'file", "tools": ["Read"]},
 )
 
+NO_CALL_MADE = Feedback(
+    "Your reply holds no tool call, so nothing was done. Call one of {{ tools | join(', ') }}.",
+    {"detail": "", "raw": "I will look.", "finish_reason": "stop", "tools": ["Read", "Bash"]},
+)
+
 
 class NoOptions(Frozen):
     """A family without settings of its own."""
@@ -35,8 +40,14 @@ class CommonFamily:
 
     name: ClassVar[str] = ""
     protocols: ClassVar[Sequence[str]] = ("native",)
-    feedback: ClassVar[Mapping[str, Feedback]] = {"unknown_tool": UNKNOWN_TOOL, "malformed": MALFORMED}
+    malformed_policies: ClassVar[Sequence[str]] = ("explain", "as_leaf")
+    feedback: ClassVar[Mapping[str, Feedback]] = {
+        "unknown_tool": UNKNOWN_TOOL,
+        "malformed": MALFORMED,
+        NO_CALL: NO_CALL_MADE,
+    }
     options: ClassVar[type[BaseModel]] = NoOptions
+    observation_sample: ClassVar[Mapping[str, object]] = {}
 
     def prompt_variables(self, config: HarnessConfig, facts: PromptFacts, limits: Limits) -> JSONObject:
         """The names that prompt templates know."""

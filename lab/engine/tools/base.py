@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -119,6 +120,23 @@ class Executor(Protocol):
 
     def run(self, context: ToolContext, arguments: JSONObject) -> ToolResult:
         """Do the work."""
+
+
+def needed_parameters(executor: Executor) -> Sequence[Sequence[str]]:
+    """The arguments without which no call of this executor can work, each with the names it is taken from.
+
+    An executor that needs any declares them: `needs = (("file_path", "path"), ("content",))`.
+    """
+    needed: Sequence[Sequence[str]] = getattr(executor, "needs", ())
+    return needed
+
+
+def runs_commands(executor: Executor) -> bool:
+    """Whether a call is a command of the model's own, whose output may begin with a stop marker.
+
+    Such an executor declares `runs_commands = True`.
+    """
+    return bool(getattr(executor, "runs_commands", False))
 
 
 def execute(executor: Executor, context: ToolContext, arguments: JSONObject) -> ToolResult:

@@ -24,6 +24,8 @@ class BashSettings(Settings):
 class Bash:
     Settings = BashSettings
     read_only = False
+    needs = (("command",),)
+    runs_commands = True
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         try:

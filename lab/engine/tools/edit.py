@@ -9,6 +9,7 @@ from lab.engine.tools.base import Settings, ToolContext, ToolResult, file_path, 
 class Edit:
     Settings = Settings
     read_only = False
+    needs = (("file_path", "path"), ("old_string",), ("new_string",))
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None

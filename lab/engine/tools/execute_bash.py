@@ -19,6 +19,8 @@ class ExecuteBashSettings(Settings):
 class ExecuteBash:
     Settings = ExecuteBashSettings
     read_only = False
+    needs = (("cmd",),)
+    runs_commands = True
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return context.settings(ExecuteBashSettings).timeout_sec

@@ -9,6 +9,7 @@ from lab.engine.tools.base import Settings, ToolContext, ToolResult, required
 class Finish:
     Settings = Settings
     read_only = True
+    needs = (("command",),)
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None

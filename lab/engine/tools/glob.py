@@ -27,6 +27,7 @@ class GlobSettings(Settings):
 class Glob:
     Settings = GlobSettings
     read_only = True
+    needs = (("pattern",),)
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None

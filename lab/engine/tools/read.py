@@ -13,6 +13,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class Read:
     Settings = Settings
     read_only = True
+    needs = (("file_path", "path"),)
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None

@@ -40,6 +40,8 @@ class ShellSettings(Settings):
 class Shell:
     Settings = ShellSettings
     read_only = False
+    needs = (("command",),)
+    runs_commands = True
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return context.settings(ShellSettings).timeout_sec

@@ -9,6 +9,7 @@ from lab.engine.tools.base import Settings, ToolContext, ToolResult, file_path, 
 class Write:
     Settings = Settings
     read_only = False
+    needs = (("file_path", "path"), ("content",))
 
     def timeout(self, context: ToolContext, arguments: JSONObject) -> float | None:
         return None
