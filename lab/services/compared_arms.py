@@ -16,9 +16,11 @@ def lights_of_arms(arms: Sequence[Arm]) -> list[Light]:
         return []
     harnesses = {arm.letter: arm.harness_version.digest for arm in arms}
     digests = {arm.letter: arm.limits_digest or None for arm in arms}
+    differing = _differing_limits(arms)
+    limits = state_of(list(digests.values()))
     return [
         Light("harness", state_of(list(harnesses.values())), _grouped(harnesses)),
-        Light("limits", state_of(list(digests.values())), _differing_limits(arms) or _grouped(digests)),
+        Light("limits", "different" if differing else limits, differing or _grouped(digests)),
         Light("task set", "same"),
     ]
 

@@ -323,6 +323,14 @@ def test_the_lights_of_arms_say_which_are_alike() -> None:
     assert compared_arms.lights_of_arms([run.arm]) == []
 
 
+def test_limits_of_arms_without_a_digest_are_unknown_unless_a_known_one_differs() -> None:
+    run = builders.run()
+    second = twin(run, limits_digest="", harness_version=another_harness(run))
+    assert compared_arms.lights_of_arms([run.arm, second.arm])[1].state == "unknown"
+    second.arm.limits = {"max_steps": 10}
+    assert compared_arms.lights_of_arms([run.arm, second.arm])[1].state == "different"
+
+
 def test_runs_of_arms_are_matched_by_task_and_seed() -> None:
     run = builders.run()
     second = twin(run, letter="B", **with_limits(max_steps=10))
