@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES
 from lab.engine.tools.base import ToolContext
 
 # Larger files are for commands, not for an editor that keeps the whole text.
 LARGEST_BYTES = 10_000_000
 # Lines shown around an edit, above and below.
 AROUND = 4
+# Places of an ambiguous text that are named.
+PLACES = 20
 
 
 class EditorError(Exception):
@@ -110,22 +113,32 @@ def displayed(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def occurrences(document: Document, old: str) -> tuple[str, list[int]]:
-    """`old` as this file writes it, and where it stands (characters from 0)."""
+class Occurrences(NamedTuple):
+    """A text as a file writes it, how often it is there, and the first places (characters from 0)."""
+
+    text: str
+    count: int
+    places: list[int]
+
+
+def occurrences(document: Document, old: str) -> Occurrences:
+    """Where `old` stands in the file; it must not be empty."""
     if document.carriage_returns:
         old = old.replace("\r\n", "\n")
     if old not in document.text and "\r\n" in document.text:
         # Line ends are mixed, and they are not shown: those around here may be the other ones.
         old = old.replace("\r\n", "\n").replace("\n", "\r\n")
-    places, at = [], document.text.find(old)
-    while at >= 0:
+    places: list[int] = []
+    at = document.text.find(old)
+    while at >= 0 and len(places) < PLACES:
         places.append(at)
         at = document.text.find(old, at + len(old))
-    return old, places
+    return Occurrences(old, document.text.count(old), places)
 
 
-def replaced(document: Document, old: str, new: str, place: int) -> Edit:
-    """The text with `new` instead of `old` at `place`, both as `occurrences` gave them."""
+def replaced(document: Document, found: Occurrences, new: str) -> Edit:
+    """The text with `new` in the first place of what was found."""
+    old, place = found.text, found.places[0]
     if document.carriage_returns or "\r\n" in old:
         new = new.replace("\r\n", "\n")
     if not document.carriage_returns and "\r\n" in old:
@@ -146,11 +159,17 @@ def inserted(document: Document, new: str, after: int) -> Edit:
 
 
 def numbered(lines: Sequence[str], first: int = 1, *, separator: str = "\t") -> str:
-    """The lines with their numbers, as `cat -n` writes them."""
-    return "\n".join(
-        f"{number:6}{separator}{displayed(line.removesuffix(chr(13)))}"
-        for number, line in enumerate(lines, start=first)
-    )
+    """The lines with their numbers, as `cat -n` writes them. No more than are kept of an observation: a file
+    of nothing but line ends has millions."""
+    rows: list[str] = []
+    room = OUTPUT_HEAD_BYTES
+    for number, line in enumerate(lines, start=first):
+        rows.append(f"{number:6}{separator}{displayed(line.removesuffix(chr(13)))}")
+        room -= len(rows[-1])
+        if room < 0 and len(rows) < len(lines):
+            rows.append(f"[{len(lines) - len(rows)} more lines]")
+            break
+    return "\n".join(rows)
 
 
 def snippet(edit: Edit) -> str:

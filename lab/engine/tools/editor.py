@@ -193,16 +193,17 @@ class Editor(ABC):
         if not old:
             raise EditorError("old_str must not be empty.")
         document = self._editable(call)
-        old, places = occurrences(document, old)
-        if not places:
+        found = occurrences(document, old)
+        if not found.count:
             raise EditorError(self.words.not_found.format(path=call.path))
-        if len(places) > 1:
-            lines = ", ".join(str(document.text.count("\n", 0, place) + 1) for place in places[:20])
+        if found.count > 1:
+            lines = ", ".join(str(document.text.count("\n", 0, place) + 1) for place in found.places)
+            lines += ", …" if found.count > len(found.places) else ""
             words = self.words.ambiguous
-            raise EditorError(words.format(path=call.path, count=len(places), lines=lines))
+            raise EditorError(words.format(path=call.path, count=found.count, lines=lines))
         if self.words.same and new == old:
             raise EditorError(self.words.same.format(path=call.path))
-        return self._change(call, document, replaced(document, old, new, places[0]))
+        return self._change(call, document, replaced(document, found, new))
 
     def _insert(self, call: Call) -> str:
         line = whole_number(call.arguments, "insert_line")

@@ -97,7 +97,7 @@ def _run(context: ToolContext, argv: list[str]) -> ExecResult:
     result = context.sandbox.exec(
         argv,
         timeout=TOOL_TIMEOUT_SECONDS,
-        environment={"LC_ALL": "C.UTF-8"},
+        environment={"LC_ALL": "C"},
         output_limit=_LISTING_BYTES,
         stop=context.stop,
     )

@@ -49,6 +49,10 @@ def test_a_replacement_needs_exactly_one_match(context: ToolContext, editor: str
     assert "2 times" in many.observation
     assert "lines 1, 3" in many.observation
     assert edit(context, editor, "str_replace", old_str="", new_str="q").failed
+    put(context, "many.py", "x\n" * 1000)
+    many = edit(context, editor, "str_replace", "many.py", old_str="x", new_str="q")
+    assert "1000 times" in many.observation
+    assert "19, 20, …" in many.observation
     assert got(context, "a.py") == b"x = 1\ny = 1\nx = 2\n"
 
 
@@ -269,6 +273,15 @@ def test_what_no_editor_can_take_is_an_answer_and_changes_nothing(context: ToolC
     shell(context, "chmod 600 closed.py")
     assert got(context, "binary.py") == b"a\0b"
     assert got(context, "closed.py") == b"x"
+
+
+def test_of_a_file_of_nothing_but_line_ends_only_as_much_is_numbered_as_is_kept(context: ToolContext) -> None:
+    put(context, "a.txt", "\n" * 5_000_000)
+    shown = edit(context, "str_replace_editor", "view", "a.txt").observation
+    assert len(shown) < 2_000_000
+    assert shown.endswith(" more lines]")
+    last = edit(context, "str_replace_editor", "view", "a.txt", view_range=[4_999_999, -1]).observation
+    assert last.splitlines()[1:] == ["4999999\t", "5000000\t"]
 
 
 @BOTH

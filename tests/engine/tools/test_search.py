@@ -40,6 +40,9 @@ def test_a_file_gives_numbered_lines_by_a_basic_expression(context: ToolContext)
     assert not result.failed
     by_expression = call(context, "search", {"search_term": "^t.*e$", "path": "notes.txt"})
     assert by_expression.observation.splitlines()[1:] == ["2:two needle", "3:three"]
+    put(context, "latin.txt", b"caf\xe9 needle\n")
+    latin = call(context, "search", {"search_term": "needle", "path": "latin.txt"})
+    assert latin.observation.splitlines()[1:] == ["1:caf\ufffd needle"]
     dashed = call(context, "search", {"search_term": "-n", "path": "notes.txt"})
     assert not dashed.failed
     assert "No lines" in dashed.observation
