@@ -47,7 +47,7 @@ class Asked(NamedTuple):
                 return f"uses the unknown name {name!r}"
             else:
                 owner = ".".join(names[: end - 1])
-                return f"uses {name!r}, which is not in {owner!r}, {described(value)}"
+                return f"asks for {f'{owner}.{name}'!r}, but {owner!r} is {described(value)}"
         return None
 
 

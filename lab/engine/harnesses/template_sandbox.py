@@ -59,7 +59,7 @@ class Unknown(StrictUndefined):
             return f"uses a value that does not exist: {self._undefined_hint}"
         if owner is missing:
             return f"uses the unknown name {name!r}"
-        return f"uses {name!r}, which is not in {described(owner)}"
+        return f"asks for {name!r}, which is not in {described(owner)}"
 
 
 def described(value: object) -> str:

@@ -131,10 +131,10 @@ class TestWhatIsWrongIsNamed:
         ("template", "told"),
         [
             ("\n{{ tsk }}", ["'{{ tsk }}'", "unknown name 'tsk'", "names, nothing, number", "line 2"]),
-            ("{{ output.txt }}", ["uses 'txt', which is not in a mapping that has text, exit_code"]),
-            ("{{ output.txt.more }}", ["uses 'txt', which is not in a mapping that has text, exit_code"]),
-            ("{{ names[7] }}", ["uses 7, which is not in a list that has 3 items"]),
-            ("{{ task.nothing }}", ["uses 'nothing', which is not in a text"]),
+            ("{{ output.txt }}", ["asks for 'txt', which is not in a mapping that has text, exit_code"]),
+            ("{{ output.txt.more }}", ["asks for 'txt', which is not in a mapping that has text, exit_code"]),
+            ("{{ names[7] }}", ["asks for 7, which is not in a list that has 3 items"]),
+            ("{{ task.nothing }}", ["asks for 'nothing', which is not in a text"]),
             ("{{ task | shout }}", ["unknown filter 'shout'", "tojson, trim"]),
             ("{% if task is loud %}{% endif %}", ["unknown test 'loud'", "sequence, string"]),
             ("{% if task %}", ["is no template", "endif"]),
@@ -395,15 +395,15 @@ class TestCheck:
             ("{% if not yes %}\n{{ tsk }}{% endif %}", ["'tsk'", "names, nothing", "line 2"]),
             (
                 "{% if not yes %}{{ output.txt }}{% endif %}",
-                ["uses 'txt', which is not in 'output', a mapping that has text, exit_code"],
+                ["asks for 'output.txt', but 'output' is a mapping that has text, exit_code"],
             ),
             (
                 "{% if not yes %}{{ output['txt'].x }}{% endif %}",
-                ["uses 'txt', which is not in 'output', a mapping that has text, exit_code"],
+                ["asks for 'output.txt', but 'output' is a mapping that has text, exit_code"],
             ),
             (
                 "{% if not yes %}{{ task.nothing }}{% endif %}",
-                ["uses 'nothing', which is not in 'task', a text"],
+                ["asks for 'task.nothing', but 'task' is a text"],
             ),
             ("{% if not yes %}{{ task | shout }}{% endif %}", ["'shout'"]),
             ("{% for name in [] %}{{ nme }}{% endfor %}", ["'nme'"]),
