@@ -1,8 +1,7 @@
 """Scripted models: deterministic, without intelligence, spoken to like any other OpenAI-compatible server.
 
-A plan of tool-neutral actions lies beside a task. The seed picks the plan, the number of assistant messages
-in the request picks the step, so the server keeps no state and a retried or resumed request gets the same
-answer.
+A plan of tool-neutral actions lies beside a task. The seed picks the plan, the assistant messages in the
+request pick the step, so the server keeps no state and a retried or resumed request gets the same answer.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ SCRIPTED_MODELS = ("scripted/solver", "scripted/struggler")
 CONTEXT_WINDOW = 131_072
 NO_PLAN = "I am a scripted model: there is no plan for this task."
 PLAN_ENDED = "My script for this task ends here."
+# Of a conversation with so many turns dropped, the place in the plan is still found.
+_MOST_DROPPED = 50
 
 _PIECE = re.compile(r"\s*\S{1,24}|\s+")
 _PLANS: TypeAdapter[Any] = TypeAdapter(Plans)
@@ -87,17 +88,17 @@ class ScriptedServer:
     def answer(self, body: JSONObject) -> JSONObject:
         """The whole chat completion for a request's body."""
         model = str(body.get("model"))
-        position = sum(message.get("role") == "assistant" for message in body["messages"])
+        position = self._position(body["messages"], model)
         turn = self._turn(body, model, position)
         usage, finish_reason = _measure(body, turn)
-        identity = hashlib.sha256(f"{model} {self._seed} {position}".encode()).hexdigest()
+        identity = self._identity(model, position)
         message: JSONObject = {"role": "assistant", "content": turn.content}
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
         if turn.calls:
             message["tool_calls"] = [
                 {
-                    "id": "call_" + hashlib.sha256(f"{identity} {index}".encode()).hexdigest()[:24],
+                    "id": _call_id(identity, index),
                     "type": "function",
                     "function": {"name": name, "arguments": arguments},
                 }
@@ -116,10 +117,27 @@ class ScriptedServer:
         plans = self._plans.get(model)
         if not plans:
             return Turn(content=NO_PLAN)
-        steps = plans[(self._seed - 1) % len(plans)]["steps"]
-        if position >= len(steps):
-            return Toolbox(body).turn({"finish": {"message": PLAN_ENDED}})
-        return Toolbox(body).turn(steps[position])
+        toolbox = Toolbox(body)
+        steps = toolbox.steps(plans[(self._seed - 1) % len(plans)]["steps"])
+        return toolbox.turn(steps[position] if position < len(steps) else {"finish": {"message": PLAN_ENDED}})
+
+    def _identity(self, model: str, position: int) -> str:
+        return hashlib.sha256(f"{model} {self._seed} {position}".encode()).hexdigest()
+
+    def _position(self, messages: Sequence[JSONObject], model: str) -> int:
+        """How many turns were taken: a harness may drop some from the conversation, but the id of the last
+        call says which turn made it."""
+        answers = [message for message in messages if message.get("role") == "assistant"]
+        for after, message in enumerate(reversed(answers)):
+            for call in message.get("tool_calls") or []:
+                for position in range(len(answers) - after - 1, len(answers) + _MOST_DROPPED):
+                    if call.get("id") == _call_id(self._identity(model, position), 0):
+                        return position + 1 + after
+        return len(answers)
+
+
+def _call_id(identity: str, index: int) -> str:
+    return "call_" + hashlib.sha256(f"{identity} {index}".encode()).hexdigest()[:24]
 
 
 def _measure(body: JSONObject, turn: Turn) -> tuple[JSONObject, str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.engine.llm.base import JSONObject
+from lab.engine.llm.scripted_xml import documented_tools, survives, written
 
 _FINISHING = frozenset({"finish", "submit", "done", "task_complete", "attempt_completion"})
 _SHELL_PARAMETERS = ("command", "cmd")
 _MINI_MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _FENCE = re.compile(r"```(\w*bash\w*)")
+_ELEMENT = re.compile(r"<(\w*bash\w*)>[^<\n]+</\1>")
 
 
 @dataclass
@@ -35,12 +38,37 @@ class Toolbox:
             if isinstance(function.get("name"), str):
                 self._tools[function["name"]] = function.get("parameters") or {}
         prompt = "\n".join(_text(message) for message in (body.get("messages") or [])[:2])
+        self._in_text = False
+        if not self._tools:
+            self._tools = documented_tools(prompt)
+            self._in_text = bool(self._tools)
+        self._one_by_one = self._in_text or body.get("parallel_tool_calls") is False
         self._ends_by_marker = _MINI_MARKER in prompt
-        fence = _FENCE.search(prompt)
+        fence, element = _FENCE.search(prompt), _ELEMENT.search(prompt)
         self._fence = fence.group(1) if fence else "bash"
+        self._element = element.group(1) if element else ""
+
+    def steps(self, steps: Sequence[JSONObject]) -> list[JSONObject]:
+        """A plan's steps for these tools: where a turn takes one call, several actions are as many steps."""
+        if not self._one_by_one:
+            return list(steps)
+        single: list[JSONObject] = []
+        for step in steps:
+            actions = step.get("parallel") or [step]
+            said = {key: step[key] for key in ("say", "reasoning") if step.get(key)}
+            single += [{**said, **action} if at == 0 else action for at, action in enumerate(actions)]
+        return single
 
     def turn(self, step: JSONObject) -> Turn:
         """The turn that a plan's step means with these tools."""
+        turn = self._turn(step)
+        if self._in_text and turn.calls:
+            blocks = [written(name, raw) for name, raw in turn.calls]
+            turn.content = "\n\n".join([*([turn.content] if turn.content else []), *blocks])
+            turn.calls = []
+        return turn
+
+    def _turn(self, step: JSONObject) -> Turn:
         turn = Turn(content=step.get("say") or "", reasoning=step.get("reasoning") or "")
         finish = step.get("finish")
         if finish is not None:
@@ -57,7 +85,11 @@ class Toolbox:
     def _finish(self, turn: Turn, message: str) -> None:
         name = next((name for name in self._tools if name.lower() in _FINISHING), None)
         if name is not None:
-            turn.calls = [(name, _dump(self._closing_arguments(name, message)))]
+            arguments = self._closing_arguments(name, message)
+            turn.calls = [(name, _dump(arguments))]
+            if message in arguments.values():
+                return
+            turn.content = f"{turn.content}\n\n{message}" if turn.content else message
             return
         turn.content = f"{turn.content}\n\n{message}" if turn.content else message
         if self._ends_by_marker:
@@ -78,7 +110,8 @@ class Toolbox:
         return arguments
 
     def _fenced(self, turn: Turn, command: str) -> None:
-        block = f"```{self._fence}\n{command}\n```"
+        tag = self._element
+        block = f"<{tag}>{command}</{tag}>" if tag else f"```{self._fence}\n{command}\n```"
         turn.content = f"{turn.content}\n\n{block}" if turn.content else block
 
     def _call(self, action: JSONObject) -> tuple[str, str] | None:
@@ -89,7 +122,7 @@ class Toolbox:
             name = self._name_of(malformed["tool"])
             return (name, malformed["raw"]) if name else None
         native = self._native_call(action)
-        if native is not None:
+        if native is not None and (not self._in_text or survives(native[1])):
             return native
         run = action.get("run") or {}
         command = self._command(action)

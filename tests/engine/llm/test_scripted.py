@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.harnesses.base import ToolDefinition
+from lab.engine.harnesses.xml_calls import documentation, first_block
 from lab.engine.llm.base import JSONObject, ModelConfig, Price, Reply
 from lab.engine.llm.client import ModelClient
 from lab.engine.llm.endpoint import list_models
@@ -157,6 +159,88 @@ class TestOtherTools:
             reply = ask(server, tools=None)
         assert reply.content == "Look.\n\n```bash\nls\ncat a\n```"
         assert reply.tool_calls == ()
+
+
+class TestCallsInText:
+    """Where a request offers no tools, they are learnt from the documentation in the prompt."""
+
+    PROMPT = documentation([ToolDefinition(executor="x", **tool["function"]) for tool in R2E])
+
+    def said(self, server: ScriptedServer, turn: int = 0) -> str:
+        body: JSONObject = {"model": SOLVER, "messages": [{"role": "system", "content": self.PROMPT}]}
+        body["messages"] += [{"role": "assistant", "content": "…"}] * turn
+        answer = server.answer(body)["choices"][0]
+        assert answer["finish_reason"] == "stop"
+        assert "tool_calls" not in answer["message"]
+        content: str = answer["message"]["content"]
+        return content
+
+    def test_a_call_stands_behind_what_is_said(self) -> None:
+        with serve({"say": "I look.", "run": {"command": "ls\ncat a"}}) as server:
+            said = self.said(server)
+        assert said == "I look.\n\n<function=execute_bash>\n<parameter=cmd>ls\ncat a</parameter>\n</function>"
+        block = first_block(said)
+        assert block is not None
+        assert (block.name, block.values, block.thought) == (
+            "execute_bash",
+            {"cmd": "ls\ncat a"},
+            "I look.",
+        )
+
+    def test_a_text_that_would_lose_its_white_space_is_edited_by_the_shell(self) -> None:
+        whole = {"edit": {"path": "a.py", "old": "x = 1", "new": "x = 2"}}
+        with serve(whole, EDIT) as server:
+            first, second = (first_block(self.said(server, turn)) for turn in (0, 1))
+        assert first is not None
+        assert second is not None
+        assert (first.name, first.values["command"]) == ("file_editor", "str_replace")
+        assert second.name == "execute_bash"
+
+    def test_several_actions_of_a_turn_are_as_many_turns(self) -> None:
+        both = {"say": "Both.", "parallel": [{"run": {"command": "a"}}, {"run": {"command": "b"}}]}
+        with serve(both, {"finish": {"message": "Done."}}) as server:
+            said = [self.said(server, turn) for turn in (0, 1, 2)]
+        assert [text.startswith("Both.") for text in said] == [True, False, False]
+        blocks = [block for block in map(first_block, said) if block]
+        assert [block.values for block in blocks] == [
+            {"cmd": "a"},
+            {"cmd": "b"},
+            {"result": "Done.", "command": "submit"},
+        ]
+
+    def test_a_malformed_call_is_a_block_that_never_closes(self) -> None:
+        with serve({"malformed": {"tool": "run", "raw": '{"cmd": '}}) as server:
+            said = self.said(server)
+        assert said.startswith("<function=execute_bash>")
+        assert first_block(said) is None
+
+
+class TestOneCallATurn:
+    def test_where_no_parallel_calls_are_asked_for_there_is_one_a_turn(self) -> None:
+        both = {"parallel": [{"run": {"command": "a"}}, {"run": {"command": "b"}}]}
+        with serve(both) as server:
+            answers = [ask(server, tools=SHELL, turn=turn, parallel_tool_calls=False) for turn in (0, 1)]
+        assert [calls(answer) for answer in answers] == [
+            [("bash", {"command": "a"})],
+            [("bash", {"command": "b"})],
+        ]
+
+    def test_the_place_in_the_plan_is_kept_where_a_harness_drops_turns(self) -> None:
+        steps = [{"run": {"command": name}} for name in "abcd"]
+        with serve(*steps) as server:
+            third = ask(server, tools=SHELL, turn=2)
+            made = {"id": third.tool_calls[0].id, "type": "function", "function": {"name": "bash"}}
+            # Two turns before it are gone, one after it made no call.
+            messages = [
+                {"role": "user", "content": "fix it"},
+                {"role": "assistant", "content": "", "tool_calls": [made]},
+                {"role": "tool", "tool_call_id": made["id"], "content": "done"},
+            ]
+            body = {"model": SOLVER, "tools": SHELL, "messages": messages}
+            (call,) = server.answer(body)["choices"][0]["message"]["tool_calls"]
+            assert json.loads(call["function"]["arguments"]) == {"command": "d"}
+            messages.append({"role": "assistant", "content": "no call"})
+            assert "tool_calls" not in server.answer(body)["choices"][0]["message"]
 
 
 class TestShellTranslation:
