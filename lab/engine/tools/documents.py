@@ -117,7 +117,7 @@ class Occurrences(NamedTuple):
     """A text as a file writes it, how often it is there, and the first places (characters from 0)."""
 
     text: str
-    count: int
+    times: int
     places: list[int]
 
 

@@ -194,13 +194,13 @@ class Editor(ABC):
             raise EditorError("old_str must not be empty.")
         document = self._editable(call)
         found = occurrences(document, old)
-        if not found.count:
+        if not found.times:
             raise EditorError(self.words.not_found.format(path=call.path))
-        if found.count > 1:
+        if found.times > 1:
             lines = ", ".join(str(document.text.count("\n", 0, place) + 1) for place in found.places)
-            lines += ", …" if found.count > len(found.places) else ""
+            lines += ", …" if found.times > len(found.places) else ""
             words = self.words.ambiguous
-            raise EditorError(words.format(path=call.path, count=found.count, lines=lines))
+            raise EditorError(words.format(path=call.path, count=found.times, lines=lines))
         if self.words.same and new == old:
             raise EditorError(self.words.same.format(path=call.path))
         return self._change(call, document, replaced(document, found, new))
