@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Event, Experiment, Run
@@ -52,17 +55,26 @@ class MadeWith:
 
     @property
     def harness_config(self) -> JSONObject | Unreadable:
-        """The configuration as JSON: the stored version where it is the recorded one, else from the log."""
+        """The configuration as JSON with its defaults: the stored version where it is the recorded one, else
+        from the log."""
         version = self.run.arm.harness_version
         if version.digest == self.harness_digest:
-            return dict(version.config) if version.config else Unreadable("nothing of it was recorded")
+            return _with_defaults(version.config) if version.config else Unreadable("nothing was recorded")
         config = self._recorded_harness.get("config")
         if not isinstance(config, dict):
             return Unreadable("only the digest was recorded")
         try:
-            return whole(config, text_of=text_of)
+            return _with_defaults(whole(config, text_of=text_of))
         except BodyMissingError as missing:
             return Unreadable(str(missing))
+
+
+def _with_defaults(config: JSONObject) -> JSONObject:
+    """The configuration with what an older release did not know yet; as it is, where it cannot be read."""
+    try:
+        return HarnessConfig.model_validate(config).model_dump(mode="json")
+    except ValidationError:
+        return config
 
 
 def made_with(runs: Sequence[Run]) -> list[MadeWith]:

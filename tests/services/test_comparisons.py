@@ -94,6 +94,15 @@ def test_another_harness_is_different_and_every_field_that_differs_is_named() ->
     assert states(run, other)["limits"] == "same"
 
 
+def test_a_field_that_an_older_release_did_not_write_is_at_its_default_and_no_difference() -> None:
+    run = builders.run()
+    version = another_harness(run, system_prompt="Another.")
+    del version.config["parallel_tool_calls"]
+    version.save()
+    (pair,) = compared(run, twin(run, harness_version=version)).harnesses
+    assert [one.path for one in pair.differences] == ["system_prompt"]
+
+
 def test_runs_are_grouped_by_harness_and_held_against_the_first() -> None:
     run = builders.run()
     other = twin(run, harness_version=another_harness(run, protocol="xml"))
