@@ -16,7 +16,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import htmlsafe_json_dumps, pass_context
 
-from lab.engine.harnesses.template_work import ITEM, RefusedError, Work, insist, work_of
+from lab.engine.harnesses.template_work import CALL, ITEM, RefusedError, Work, insist, work_of
 
 Function = Callable[..., object]
 
@@ -66,7 +66,7 @@ def stripped(work: Work, strip: Callable[[str, str | None], str], text: str, cha
     return strip(text, chars)
 
 
-def _paid(jinja: Function, *, environment: bool = False) -> Function:
+def _paid(jinja: Function, *, environment: bool = False, per_item: int = 0) -> Function:
     """Jinja's own filter for one whose result is not much larger than what it is given."""
 
     @pass_context
@@ -78,6 +78,7 @@ def _paid(jinja: Function, *, environment: bool = False) -> Function:
                 # A path to an attribute is walked for every item.
                 work.charge(argument.count(".") * _length(value))
         work.charge_value(value)
+        work.charge(per_item * _length(value))
         given = (context.environment, value) if environment else (value,)
         return _paid_result(work, jinja(*given, *arguments, **named))
 
@@ -251,6 +252,7 @@ def _attribute(context: Context, item: object, path: object) -> object:
 @pass_context
 def _map(context: Context, value: Iterable[object], *arguments: object, **named: object) -> list[object]:
     work_of(context).charge_value(value)
+    work_of(context).charge(CALL * _length(value))
     if arguments:
         name, *rest = arguments
         apply = known("filter", FILTERS, name)
@@ -266,11 +268,11 @@ def _chosen(*, keep: bool, by_attribute: bool) -> Function:
     def chosen(context: Context, value: Iterable[object], *arguments: object) -> list[object]:
         work = work_of(context)
         work.charge_value(value)
+        work.charge(CALL * _length(value))
         path, *rest = arguments if by_attribute else (None, *arguments)
         test = known("test", TESTS, rest[0]) if rest else None
         kept = []
         for item in value:
-            work.charge(ITEM)
             looked_at = _attribute(context, item, path) if by_attribute else item
             if bool(test(context, looked_at, *rest[1:]) if test else looked_at) is keep:
                 kept.append(item)
@@ -297,8 +299,8 @@ FILTERS: dict[str, Function] = {
     },
     **{name: _paid(JINJA_FILTERS[name]) for name in ("lower", "reverse", "title", "upper", "wordcount")},
     **{
-        name: _paid(JINJA_FILTERS[name], environment=True)
-        for name in ("max", "min", "sort", "truncate", "unique")
+        name: _paid(JINJA_FILTERS[name], environment=True, per_item=CALL)
+        for name in ("max", "min", "sort", "unique")
     },
     **{name: _free(JINJA_FILTERS[name]) for name in ("count", "d", "default", "length")},
     "e": _escape,
@@ -320,6 +322,7 @@ FILTERS: dict[str, Function] = {
     "sum": _sum,
     "tojson": _tojson,
     "trim": _trim,
+    "truncate": _paid(JINJA_FILTERS["truncate"], environment=True),
 }
 
 

@@ -14,7 +14,7 @@ from jinja2.environment import Environment
 from jinja2.visitor import NodeTransformer
 
 from lab.engine.harnesses.template_filters import FILTERS, TESTS, known
-from lab.engine.harnesses.template_work import ITEM, RefusedError
+from lab.engine.harnesses.template_work import ITEM, PART, RefusedError
 
 LONGEST_TEMPLATE = 200_000
 """Characters of a template's source."""
@@ -183,7 +183,7 @@ def _cost(body: list[nodes.Node]) -> int:
     waiting = list(body)
     while waiting:
         node = waiting.pop()
-        units += 1 + (len(node.data) if isinstance(node, nodes.TemplateData) else 0)
+        units += PART + (len(node.data) if isinstance(node, nodes.TemplateData) else 0)
         if not isinstance(node, nodes.For):
             waiting.extend(node.iter_child_nodes())
     return units

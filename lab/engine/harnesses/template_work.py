@@ -19,6 +19,10 @@ from jinja2.runtime import Context, Undefined
 LARGEST_TEXT = 2_000_000
 """Characters of a rendered text, and of any text or list made on the way."""
 ITEM = 10
+PART = 5
+"""Units of one part of a template (a name, an operator, …) each time it is evaluated in a loop."""
+CALL = 50
+"""Units of one call that a filter such as `map` or `sort` makes for an item."""
 MOST_WORK = 20_000_000
 MOST_SECONDS = 5.0
 WORK = "~work"

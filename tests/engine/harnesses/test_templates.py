@@ -112,6 +112,15 @@ class TestWhatTemplatesCanSay:
         )
         assert render("task_prompt", template, {"text": HUGE}) == "3000000 False bbb 3000000 b"
 
+    def test_a_large_text_can_be_worked_on_as_a_whole(self) -> None:
+        text = "one <b>\n" * 200_000
+        assert render("x", "{{ text | upper }}", {"text": text}) == text.upper()
+        assert render("x", "{{ text | truncate(20, true) }}", {"text": text}) == text[:17] + "..."
+        assert render("x", "{{ text.replace('one', 'two') | trim }}", {"text": text}) == (
+            text.replace("one", "two").strip()
+        )
+        assert len(render("x", "{{ text[:400000] | tojson }}", {"text": text})) > 400_000
+
     def test_a_template_cannot_change_its_variables(self) -> None:
         before = json.dumps(VARIABLES)
         for call in ("names.append(1)", "names.sort()", "output.pop('text')", "output.update({'a': 1})"):
