@@ -27,7 +27,7 @@ from lab.engine.llm.failures import (
     CallInterrupted,
     failure_from_status,
 )
-from lab.engine.llm.reading import NO_API, Reading, ShowDraft
+from lab.engine.llm.reading import NO_API, OnChunk, Reading, ShowDraft
 from lab.engine.llm.transport import AbortableBackend, AbortableTransport
 from lab.engine.llm.usage import read_usage
 from lab.engine.stop import StopSignal
@@ -90,18 +90,25 @@ class ChatConnection:
         stop: StopSignal,
         draft: ShowDraft,
         seconds_left: Callable[[], float | None] | None = None,
+        on_chunk: OnChunk = None,
     ) -> Reply:
         """Send the body once, bytes as they are, and read the whole answer.
 
         `seconds_left` is what remains of the attempt's wall time; when it is used up the request is broken
-        off.
+        off. `on_chunk` hears each object of the answer as it came.
 
         Raises:
             CallFailure: whatever went wrong, typed; nothing is retried here.
             CallInterrupted: the stop signal was set, or the wall time ended.
         """
         left = seconds_left() if seconds_left is not None else None
-        reading = Reading(step=step, draft=draft, max_bytes=self._max_reply_bytes, seconds_left=seconds_left)
+        reading = Reading(
+            step=step,
+            draft=draft,
+            max_bytes=self._max_reply_bytes,
+            seconds_left=seconds_left,
+            on_chunk=on_chunk,
+        )
         self._backend.arm()
         with stop.on_set(self._backend.abort):
             try:

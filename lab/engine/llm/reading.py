@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from lab.engine.llm.base import Reply
+from lab.engine.llm.base import JSONObject, Reply
 from lab.engine.llm.failures import CallFailure, error_object, failure_from_error
 from lab.engine.llm.reply import ReplyBuilder
 from lab.engine.llm.sse import DONE, DataLines
@@ -35,12 +35,22 @@ class ShowDraft(Protocol):
 
 
 SecondsLeft = Callable[[], float | None] | None
+# Hears each object of an answer as it came, for whoever examines the server.
+OnChunk = Callable[[JSONObject], object] | None
 
 
 class Reading:
     """Reads one answer: a stream of events, or one JSON object, whichever the server sends."""
 
-    def __init__(self, *, step: int, draft: ShowDraft, max_bytes: int, seconds_left: SecondsLeft) -> None:
+    def __init__(
+        self,
+        *,
+        step: int,
+        draft: ShowDraft,
+        max_bytes: int,
+        seconds_left: SecondsLeft,
+        on_chunk: OnChunk = None,
+    ) -> None:
         self.builder = ReplyBuilder()
         self._is_done = False
         self._step = step
@@ -48,6 +58,7 @@ class Reading:
         self._max_bytes = max_bytes
         self._started = time.monotonic()
         self._seconds_left = seconds_left
+        self._on_chunk = on_chunk
         self._lines = DataLines()
         self._kind = ""
         self._head = bytearray()
@@ -109,6 +120,8 @@ class Reading:
         error = error_object(chunk)
         if error is not None:
             raise failure_from_error(error, raw=text)
+        if self._on_chunk is not None:
+            self._on_chunk(chunk)
         self.builder.add_chunk(chunk)
         if self._first_token is None and self.builder.characters:
             self._first_token = time.monotonic() - self._started
@@ -163,6 +176,8 @@ class Reading:
             raise failure_from_error(error, raw=text)
         if not isinstance(answer, dict) or not answer.get("choices"):
             raise CallFailure("bad_stream", "the answer is JSON without choices", raw=text)
+        if self._on_chunk is not None:
+            self._on_chunk(answer)
         self.builder.add_chunk(answer)
         self._events += 1
         if self.builder.characters:

@@ -1,0 +1,344 @@
+"""The rules of a preflight: from what a server answered to what is wrong with it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from lab.engine.harnesses.arguments import parse_arguments
+from lab.engine.llm.base import JSONObject, ModelConfig, Reply, ToolCall
+from lab.engine.llm.leaks import leaked_call
+from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Exchange
+from lab.engine.preflight.findings import Evidence, Finding, diagnoses
+from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
+
+_TOOLS = (TOOL, OTHER_TOOL)
+_WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
+# Beyond these, the pieces of a stream came one by one.
+_FEWEST_PIECES = 4
+
+
+class Seen(NamedTuple):
+    """Everything a preflight saw: exchanges by probe, and what was known before.
+
+    `server_window` and `wanted_window` in tokens, None: unknown. `again` is the whole call asked once more:
+    whether the model itself says the same twice.
+    """
+
+    model: ModelConfig
+    exchanges: Mapping[str, Exchange]
+    server_window: int | None = None
+    wanted_window: int | None = None
+
+    def reply(self, probe: str) -> Reply | None:
+        exchange = self.exchanges.get(probe)
+        return exchange.reply if exchange is not None else None
+
+    def answered(self, *probes: str) -> Iterator[tuple[Exchange, Reply]]:
+        """Exchanges with a reply, of these probes or of all."""
+        for name, exchange in self.exchanges.items():
+            if exchange.reply is not None and (not probes or name in probes):
+                yield exchange, exchange.reply
+
+
+def diagnose(seen: Seen) -> list[Finding]:
+    """What is wrong, worst first; each kind once, with everything that shows it."""
+    found: dict[str, Finding] = {}
+    for rule in _RULES:
+        for finding in rule(seen):
+            known = found.get(finding.code)
+            if known is not None:
+                finding = Finding(known.diagnosis, known.evidence + finding.evidence, known.detail)
+            found[finding.code] = finding
+    order = {"failing": 0, "warning": 1, "info": 2}
+    return sorted(found.values(), key=lambda finding: order[finding.severity])
+
+
+def _finding(code: str, *evidence: Evidence, detail: str = "") -> Finding:
+    return Finding(diagnoses()[code], evidence, detail)
+
+
+def _shown(exchange: Exchange, text: str | None = None, *, around: int = 0) -> Evidence:
+    """An excerpt of the answer: the given text around a place in it, else what the message holds."""
+    if text is None:
+        text = exchange.said if exchange.reply is None else _reply_text(exchange)
+    start = max(0, around - 200)
+    cut = text[start : start + EXCERPT_CHARACTERS]
+    return Evidence(
+        exchange.probe, ("…" if start else "") + cut + ("…" if len(text) > start + len(cut) else "")
+    )
+
+
+def _reply_text(exchange: Exchange) -> str:
+    """The reply as one JSON object: what the client read, whatever way it came."""
+    reply = exchange.reply
+    if reply is None:
+        return exchange.said
+    fields: JSONObject = {"finish_reason": reply.finish_reason, "content": reply.content}
+    if reply.reasoning:
+        fields[reply.reasoning_field or "reasoning"] = reply.reasoning
+    if reply.tool_calls:
+        fields["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls
+        ]
+    return json.dumps(fields | {"usage": reply.usage.raw}, ensure_ascii=False)
+
+
+def _failures(seen: Seen) -> Iterator[Finding]:
+    """Requests that were refused."""
+    for name, exchange in seen.exchanges.items():
+        if exchange.reply is not None or name == "over_limit":
+            continue
+        said = exchange.said.lower()
+        if (
+            exchange.status == 400
+            and "tool" in said
+            and ("enable-auto-tool-choice" in said or "call-parser" in said)
+        ):
+            yield _finding("tool_flags_missing", _shown(exchange))
+        elif name == "result" and exchange.status in {400, 422, 500} and seen.reply("auto") is not None:
+            yield _finding("tool_result_refused", _shown(exchange))
+        elif name == "required" and seen.reply("auto") is not None:
+            # Not every server can force a call; runs do not ask for it.
+            continue
+        else:
+            yield _finding("cannot_ask", _shown(exchange), detail=exchange.said)
+
+
+def _calls_as_text(seen: Seen) -> Iterator[Finding]:
+    leaking = []
+    for exchange, reply in seen.answered(*_WITH_TOOLS):
+        leak = None if reply.tool_calls else leaked_call(reply.content, _TOOLS)
+        if leak is not None:
+            leaking.append(exchange.probe)
+            detail = f"the answer holds a call as {_KINDS[leak.kind]}"
+            yield _finding("calls_as_text", _shown(exchange, reply.content, around=leak.start), detail=detail)
+    forced = seen.reply("required")
+    if "auto" in leaking and forced is not None and forced.tool_calls:
+        yield _finding("parser_not_model", _shown(seen.exchanges["required"]))
+
+
+_KINDS = {"markup": "markup of the template", "json": "JSON", "python": "a call in Python's form"}
+
+
+def _no_call(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered("auto"):
+        is_whole = not reply.cut_by_length and reply.finish_reason != "tool_calls"
+        if is_whole and not reply.tool_calls and leaked_call(reply.content + reply.reasoning, _TOOLS) is None:
+            yield _finding("no_call", _shown(exchange))
+
+
+def _finish_reasons(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered(*_WITH_TOOLS):
+        if reply.tool_calls and reply.finish_reason not in {"tool_calls", "length"}:
+            detail = f"the finish reason was {reply.finish_reason or 'empty'}"
+            # A forced call ends with stop at OpenAI itself.
+            if exchange.probe != "required":
+                yield _finding("finish_reason_wrong", _shown(exchange), detail=detail)
+        elif not reply.tool_calls and reply.finish_reason == "tool_calls":
+            yield _finding("dropped_call", _shown(exchange))
+
+
+def _arguments(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered(*_WITH_TOOLS):
+        if reply.cut_by_length:
+            continue
+        for call in reply.tool_calls:
+            yield from _one_calls_arguments(exchange, call)
+
+
+def _one_calls_arguments(exchange: Exchange, call: ToolCall) -> Iterator[Finding]:
+    evidence = Evidence(exchange.probe, f"{call.name} {call.arguments}"[:EXCERPT_CHARACTERS])
+    arguments, malformed = parse_arguments(call.arguments)
+    if malformed:
+        doubled = malformed.startswith("a JSON string") and "double-encoded: " or ""
+        yield _finding("malformed_arguments", evidence, detail=doubled + malformed)
+        return
+    for name, value in ARGUMENTS.items():
+        given = arguments.get(name)
+        if call.name.strip() == TOOL and isinstance(given, str) and not isinstance(value, str):
+            detail = f"{name} is the text {json.dumps(given)}, its schema says {type(value).__name__}"
+            yield _finding("argument_types", evidence, detail=detail)
+
+
+def _names(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered(*_WITH_TOOLS):
+        for call in reply.tool_calls:
+            if call.name not in _TOOLS:
+                evidence = Evidence(exchange.probe, json.dumps(call.name)[:EXCERPT_CHARACTERS])
+                yield _finding("unknown_tool_name", evidence, detail=f"the tools are {', '.join(_TOOLS)}")
+
+
+def _reasoning(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered():
+        content = reply.content
+        if content.lstrip().startswith("<think>") or "</think>" in content:
+            lone = "</think>" in content and "<think>" not in content
+            detail = "a lone closing tag: the template opens the tag itself" if lone else ""
+            around = content.find("</think>") if lone else 0
+            yield _finding("think_in_content", _shown(exchange, content, around=around), detail=detail)
+        leak = leaked_call(reply.reasoning, _TOOLS)
+        if leak is not None and not reply.tool_calls:
+            yield _finding("call_in_reasoning", _shown(exchange, reply.reasoning, around=leak.start))
+        elif _is_swallowed(exchange, reply):
+            yield _finding("answer_in_reasoning", _shown(exchange))
+        elif (reply.usage.reasoning or 0) > 0 and not reply.reasoning:
+            detail = f"{reply.usage.reasoning} reasoning tokens and no text"
+            yield _finding("reasoning_hidden", _shown(exchange), detail=detail)
+
+
+def _is_swallowed(exchange: Exchange, reply: Reply) -> bool:
+    """Whether an answer that was finished holds nothing but reasoning."""
+    is_empty = not reply.content.strip() and not reply.tool_calls
+    return is_empty and bool(reply.reasoning) and exchange.probe != "plain" and reply.finish_reason == "stop"
+
+
+def _thinking_setting(seen: Seen) -> Iterator[Finding]:
+    settings = {**seen.model.sampling, **seen.model.extra_body}
+    template = settings.get("chat_template_kwargs")
+    wanted = template.get("enable_thinking") if isinstance(template, dict) else None
+    exchange, reply = seen.exchanges.get("thinking"), seen.reply("thinking")
+    if exchange is None or reply is None or not isinstance(wanted, bool):
+        return
+    thinks = bool(reply.reasoning or reply.usage.reasoning or "</think>" in reply.content)
+    if thinks is not wanted:
+        has = "has" if thinks else "has no"
+        detail = f"enable_thinking is {str(wanted).lower()}, and the reply {has} reasoning"
+        yield _finding("thinking_setting_ignored", _shown(exchange), detail=detail)
+
+
+def _parallel(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered("parallel"):
+        if len(reply.tool_calls) == 1 and not reply.cut_by_length:
+            yield _finding("single_calls_only", _shown(exchange))
+
+
+def _call_ids(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered(*_WITH_TOOLS):
+        if any(call.synthesised_id for call in reply.tool_calls):
+            yield _finding(
+                "call_ids", _shown(exchange, _raw_calls(exchange)), detail="an id is missing or doubled"
+            )
+        elif any(_lacks_index(delta) for delta in exchange.deltas):
+            yield _finding("call_ids", _shown(exchange, _raw_calls(exchange)), detail="a piece has no index")
+
+
+def _lacks_index(delta: JSONObject) -> bool:
+    calls = delta.get("tool_calls")
+    return isinstance(calls, list) and any(
+        isinstance(piece, dict) and not isinstance(piece.get("index"), int) for piece in calls
+    )
+
+
+def _raw_calls(exchange: Exchange) -> str:
+    """The calls as they came, before the client made anything good."""
+    if not exchange.streamed:
+        return json.dumps(exchange.message.get("tool_calls"), ensure_ascii=False)
+    pieces = [delta["tool_calls"] for delta in exchange.deltas if delta.get("tool_calls")]
+    return "\n".join(json.dumps(piece, ensure_ascii=False) for piece in pieces)
+
+
+def _stream(seen: Seen) -> Iterator[Finding]:
+    whole, streamed = seen.reply("auto"), seen.reply("streamed")
+    if whole is None or streamed is None or not whole.tool_calls or streamed.cut_by_length:
+        return
+    again = seen.reply("again")
+    if again is not None and _called(again) != _called(whole):
+        # The model itself does not say the same twice: a difference means nothing.
+        return
+    if _called(whole) != _called(streamed):
+        yield _finding(
+            "stream_differs",
+            _shown(seen.exchanges["auto"], _calls_text(whole)),
+            _shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
+        )
+
+
+def _called(reply: Reply) -> list[tuple[str, Any]]:
+    """The calls, each with its arguments as a value: white space between them is no difference."""
+    return [(call.name, parse_arguments(call.arguments)[0] or call.arguments) for call in reply.tool_calls]
+
+
+def _calls_text(reply: Reply) -> str:
+    return "\n".join(f"{call.name} {call.arguments}" for call in reply.tool_calls)
+
+
+def _buffered(seen: Seen) -> Iterator[Finding]:
+    """Everything of a long answer came at its end."""
+    for exchange, reply in seen.answered("thinking", "streamed"):
+        first, tokens = reply.first_token_seconds, reply.usage.output_total or 0
+        came_at_once = first is not None and reply.seconds > 1.0 and first > 0.95 * reply.seconds
+        if exchange.streamed and came_at_once and tokens > 30 and len(exchange.chunks) >= _FEWEST_PIECES:
+            detail = f"the first piece after {first:.1f} s, the last after {reply.seconds:.1f} s"
+            yield _finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
+
+
+def _usage(seen: Seen) -> Iterator[Finding]:
+    cached = False
+    for exchange, reply in seen.answered():
+        usage = reply.usage
+        cached = cached or usage.cache_read is not None
+        if not usage.input_total or not usage.output_total:
+            raw = json.dumps(usage.raw, ensure_ascii=False)
+            yield _finding("usage_missing", _shown(exchange, raw), detail="usage is null, zero or absent")
+        elif usage.notes:
+            raw = json.dumps(usage.raw, ensure_ascii=False)
+            yield _finding("usage_absurd", _shown(exchange, raw), detail="; ".join(usage.notes))
+    counted = [exchange for exchange, reply in seen.answered() if reply.usage.input_total]
+    if counted and not cached:
+        raw = json.dumps(counted[-1].reply.usage.raw if counted[-1].reply else None, ensure_ascii=False)
+        yield _finding("cached_unknown", _shown(counted[-1], raw))
+
+
+def _context(seen: Seen) -> Iterator[Finding]:
+    has, wants = seen.server_window, seen.wanted_window
+    if has is not None and wants is not None and has < wants:
+        evidence = Evidence("models", f"the server states {has:,} tokens")
+        yield _finding("context_too_small", evidence, detail=f"a harness allows {wants:,} tokens")
+    exchange = seen.exchanges.get("over_limit")
+    if exchange is not None and exchange.reply is not None:
+        counted = exchange.reply.usage.input_total
+        told = f"{counted:,} tokens of input were counted" if counted else "no usage was counted"
+        yield _finding(
+            "silent_truncation", _shown(exchange), detail=f"{told}; the request was longer than the context"
+        )
+
+
+def _caps(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered():
+        asked = exchange.body.get("max_completion_tokens") or exchange.body.get("max_tokens")
+        written = reply.usage.output_total
+        if reply.cut_by_length and isinstance(asked, int) and written and written < asked - 1:
+            detail = f"cut after {written:,} tokens, {asked:,} were allowed"
+            yield _finding("server_cap", _shown(exchange), detail=detail)
+
+
+def _other_model(seen: Seen) -> Iterator[Finding]:
+    for exchange, reply in seen.answered():
+        if reply.model and reply.model != seen.model.model_id:
+            detail = f"asked {seen.model.model_id}, answered {reply.model}"
+            yield _finding(
+                "other_model_answered", Evidence(exchange.probe, detail[:300]), detail=detail[:300]
+            )
+            return
+
+
+_RULES: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
+    _failures,
+    _calls_as_text,
+    _no_call,
+    _finish_reasons,
+    _arguments,
+    _names,
+    _reasoning,
+    _thinking_setting,
+    _parallel,
+    _call_ids,
+    _stream,
+    _buffered,
+    _usage,
+    _context,
+    _caps,
+    _other_model,
+)

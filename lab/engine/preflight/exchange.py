@@ -1,0 +1,149 @@
+"""One question to a server and everything it answered, as the client of the runs sees it and as it came."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lab.engine.errors import ExitReason
+from lab.engine.harnesses.conversation import cap_field
+from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.failures import CallFailure, CallInterrupted
+from lab.engine.llm.openai_chat import ChatConnection
+from lab.engine.redact import Redactor
+from lab.engine.stop import StopSignal
+
+# What is kept of an answer for people to look at, in characters.
+EXCERPT_CHARACTERS = 1_500
+_CHUNKS = 4_000
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and its answer. `chunks` are the objects that came, one for an answer without a stream.
+
+    `reply` is None for a request that failed: then `failure` is the client's word for it, `status` and `said`
+    what the server answered. `seconds` from sending to the last byte.
+    """
+
+    probe: str
+    body: JSONObject
+    streamed: bool
+    reply: Reply | None = None
+    chunks: tuple[JSONObject, ...] = ()
+    failure: str = ""
+    status: int | None = None
+    said: str = ""
+    seconds: float = 0.0
+
+    @property
+    def message(self) -> JSONObject:
+        """The message of an answer without a stream as it came; empty for a stream or a failure."""
+        choices = self.chunks[0].get("choices") if self.chunks and not self.streamed else None
+        first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+        message = first.get("message")
+        return message if isinstance(message, dict) else {}
+
+    @property
+    def deltas(self) -> list[JSONObject]:
+        """The deltas of a stream in order."""
+        found = []
+        for chunk in self.chunks:
+            choices = chunk.get("choices")
+            if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+                delta = choices[0].get("delta")
+                if isinstance(delta, dict):
+                    found.append(delta)
+        return found
+
+
+@dataclass
+class Asking:
+    """Asks one model at its server. `seconds` bounds each request; `stop` breaks the one that runs off."""
+
+    model: ModelConfig
+    api_key: str = ""
+    key_variable: str = ""
+    seconds: float = 120.0
+    stop: StopSignal = field(default_factory=StopSignal)
+
+    def ask(self, probe: str, body: JSONObject, *, streamed: bool = False) -> Exchange:
+        """Send the body once; whatever goes wrong is part of the exchange.
+
+        Raises:
+            CallInterrupted: `stop` was set from outside.
+        """
+        complete = self._complete(body)
+        if streamed:
+            complete |= {"stream": True, "stream_options": {"include_usage": True}}
+        chunks: list[JSONObject] = []
+        started = time.monotonic()
+        try:
+            with self._deadline() as stop, ChatConnection(self.model, api_key=self.api_key) as connection:
+                reply = connection.try_once(
+                    step=0,
+                    body=complete,
+                    stop=stop,
+                    draft=_no_draft,
+                    on_chunk=lambda chunk: chunks.append(chunk) if len(chunks) < _CHUNKS else None,
+                )
+        except CallFailure as failed:
+            failed.redact(self.redactor)
+            return Exchange(
+                probe,
+                complete,
+                streamed,
+                chunks=tuple(chunks),
+                failure=failed.error,
+                status=failed.status,
+                said=failed.message,
+                seconds=time.monotonic() - started,
+            )
+        except CallInterrupted as interrupted:
+            if self.stop.is_set():
+                raise
+            said = (
+                f"no whole answer within {self.seconds:g} s; {len(interrupted.partial)} characters had come"
+            )
+            return Exchange(
+                probe, complete, streamed, chunks=tuple(chunks), failure="timeout", said=said,
+                seconds=time.monotonic() - started,
+            )  # fmt: skip
+        seconds = time.monotonic() - started
+        clean = Reply.model_validate(self.redactor.json(reply.model_dump()))
+        return Exchange(probe, complete, streamed, clean, tuple(self.redactor.json(chunks)), seconds=seconds)
+
+    def _complete(self, body: JSONObject) -> JSONObject:
+        """The body with the model's own settings, and its cap under the name that runs use."""
+        settings = {**self.model.sampling, **self.model.extra_body}
+        field = cap_field(settings)
+        for name in ("max_tokens", "max_completion_tokens"):
+            settings.pop(name, None)
+        cap = {field: body["max_tokens"]} if "max_tokens" in body else {}
+        rest = {name: value for name, value in body.items() if name != "max_tokens"}
+        return {"model": self.model.model_id, **settings, **rest, **cap}
+
+    @property
+    def redactor(self) -> Redactor:
+        sent = {f"header {name}": value for name, value in self.model.headers.items()}
+        return Redactor({**sent, self.key_variable or "the endpoint's key": self.api_key})
+
+    @contextlib.contextmanager
+    def _deadline(self) -> Iterator[StopSignal]:
+        """A signal that is set when the request's time is over or `stop` is."""
+        both = StopSignal()
+        timer = threading.Timer(self.seconds, both.set, args=(ExitReason.MAX_TIME,))
+        timer.daemon = True
+        timer.start()
+        try:
+            with self.stop.on_set(lambda: both.set(self.stop.reason or ExitReason.CANCELLED)):
+                yield both
+        finally:
+            timer.cancel()
+
+
+def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+    """Nobody watches a probe being written."""
