@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 # What happens at once, or within a second or two, has happened after so many seconds. What a test would wait
 # for if it did not happen takes longer still.
@@ -63,3 +65,25 @@ def when(is_true: Callable[[], object], act: Callable[[], object]) -> threading.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     return thread
+
+
+def odd_seconds(first: int) -> str:
+    """Seconds of a long sleep that stand on no command line of another test process.
+
+    `first` is a digit by which the files of tests differ.
+    """
+    return f"{first}{os.getpid():07d}.25"
+
+
+def sleeping(seconds: str) -> list[int]:
+    """The processes that are a `sleep` of just so many seconds."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[1:2] == [seconds.encode()] and words[0].endswith(b"sleep"):
+                found.append(int(path.name))
+    return found

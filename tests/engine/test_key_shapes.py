@@ -201,6 +201,7 @@ class TestAnyText:
         assert mask_key_shapes(once) == once
         assert once.count("\n") == text.count("\n")
 
+    @pytest.mark.serial
     @pytest.mark.parametrize(
         "piece",
         ["sk-", "eyJ", "eyJaaaaaaaaa.", "://", "://:aaa", "key=", "KEY=a", "token: ", "A", "8Q~", "\x1b[31m",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-import time
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.render.diff import line_counts, replaced, unified
+from tests.timing import require_growth
 
 PATCH = """diff --git a/money/split.py b/money/split.py
 index 1111111..2222222 100644
@@ -122,9 +124,15 @@ def test_replaced_text_shows_common_lines_as_context() -> None:
     assert line_counts("a", "a\nb") == (1, 0)
 
 
-def test_replacing_long_texts_stays_quick() -> None:
-    started = time.process_time()
-    replaced("a\n" * 20_000, "b\n" * 20_000)
-    replaced("x" * 1_000_000, "y" * 1_000_000)
-    unified("diff --git a/a b/a\n@@ -1 +1 @@\n" + "-a\n+b\n" * 50_000)
-    assert time.process_time() - started < 15
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    ("show", "whole"),
+    [
+        (lambda lines: replaced("a\n" * lines, "b\n" * lines), 20_000),
+        (lambda characters: replaced("x" * characters, "y" * characters), 1_000_000),
+        (lambda lines: unified("diff --git a/a b/a\n@@ -1 +1 @@\n" + "-a\n+b\n" * lines), 50_000),
+    ],
+    ids=["many lines", "a long line", "a diff"],
+)
+def test_the_time_of_a_long_text_grows_with_its_length_only(show: Callable[[int], str], whole: int) -> None:
+    require_growth(show, whole=whole)

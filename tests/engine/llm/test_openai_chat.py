@@ -7,11 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.stop import StopSignal
 from tests.engine.llm.asking import BODY, ask, call, model_at, no_draft
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, event, plain, says, stream, usage_chunk
+from tests.timing import SOON, require_growth, seconds_of
 
 
 class TestWhatIsSent:
@@ -170,8 +172,8 @@ class TestGoodAnswers:
 
     def test_a_server_that_leaves_the_connection_open_after_the_end_mark_is_not_waited_for(self) -> None:
         started = time.monotonic()
-        assert ask(says("hello", silence=8.0)).content == "hello"
-        assert time.monotonic() - started < 6
+        assert ask(says("hello", silence=60)).content == "hello"
+        assert time.monotonic() - started < SOON
 
     def test_every_piece_of_text_can_be_watched_and_a_long_text_is_not_shown_for_each(self) -> None:
         seen: list[str] = []
@@ -213,11 +215,13 @@ class TestText:
         assert reply.tool_calls[0].arguments == "�"
         json.dumps(reply.model_dump(mode="json"), ensure_ascii=False).encode()
 
+    @pytest.mark.serial
     def test_a_chunk_of_ten_megabytes_is_read_in_time_that_grows_with_its_length_only(self) -> None:
-        text = "x" * 10_000_000
-        started = time.monotonic()
-        assert len(ask(stream(delta(content=text), delta(finish="stop"))).content) == len(text)
-        assert time.monotonic() - started < 20
+        def read(characters: int) -> None:
+            text = "x" * characters
+            assert ask(stream(delta(content=text), delta(finish="stop"))).content == text
+
+        require_growth(read, whole=10_000_000)
 
 
 class TestToolCalls:
@@ -298,17 +302,21 @@ class TestToolCalls:
         assert (reply.tool_calls[0].name, reply.tool_calls[0].arguments) == ("Read", "{}")
 
 
-def test_a_call_with_a_long_context_costs_a_few_milliseconds_of_processor_time() -> None:
+@pytest.mark.serial
+def test_a_call_with_a_long_context_costs_a_fraction_of_what_the_sdks_own_way_of_sending_it_costs() -> None:
     messages = [{"role": "user", "content": "x" * 2000} for _ in range(150)]
     body = {**BODY, "messages": messages}
     with (
         FakeOpenAI(says("one two three four five")) as server,
         ChatConnection(model_at(server.base_url), api_key="k") as chat,
+        OpenAI(base_url=server.base_url, api_key="k", max_retries=0) as sdk,
     ):
-        chat.try_once(step=1, body=body, stop=StopSignal(), draft=no_draft)
-        started = time.thread_time()
-        for _ in range(20):
-            chat.try_once(step=1, body=body, stop=StopSignal(), draft=no_draft)
-        spent = (time.thread_time() - started) / 20
-    # The SDK's own way of sending the same list takes some 50 ms.
-    assert spent < 0.02
+        ours, theirs = [
+            min(seconds_of(call) for _ in range(10))
+            for call in (
+                lambda: chat.try_once(step=1, body=body, stop=StopSignal(), draft=no_draft),
+                lambda: list(sdk.chat.completions.create(**body)),
+            )
+        ]
+    # A ninth, as it is.
+    assert ours < theirs / 3
