@@ -205,14 +205,14 @@ def test_the_wall_time_ends_a_run_within_seconds_whatever_is_going_on(make: Make
     started = time.monotonic()
     told = limited(make, [[slow]], {"max_total_time_sec": 2.0})
     require_ended_at(told, ExitReason.MAX_TIME, "max_total_time_sec")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 50
     broken = [*told.of(ModelCallInterrupted), *told.of(ToolCallInterrupted)]
     assert all(event.reason == "max_time" for event in broken)
 
 
 def test_wall_time_counts_over_worker_children_and_not_between_them(make: MakeSpec) -> None:
-    script = [[calls(bash("sleep 2"))], [calls(bash("sleep 60"))]]
-    whole = limited(make, script, {"max_total_time_sec": 4.0})
+    script = [[calls(bash("sleep 6"))], [calls(bash("sleep 150"))]]
+    whole = limited(make, script, {"max_total_time_sec": 12.0})
     assert whole.result.exit_reason is ExitReason.MAX_TIME
     cut = whole.kinds.index("tool_call_finished") + 1
     # The former worker child died an hour ago.
@@ -224,10 +224,11 @@ def test_wall_time_counts_over_worker_children_and_not_between_them(make: MakeSp
         ],
     )
     started = time.monotonic()
-    told = limited(make, script, {"max_total_time_sec": 4.0}, before=before, cut=cut)
+    told = limited(make, script, {"max_total_time_sec": 12.0}, before=before, cut=cut)
     reached = require_ended_at(told, ExitReason.MAX_TIME, "max_total_time_sec")
-    assert 4 <= reached.used < 20
+    assert 12 <= reached.used < 40
     (broken,) = told.of(ToolCallInterrupted)
     assert broken.seconds is not None
-    assert broken.seconds < 3
-    assert time.monotonic() - started < 60
+    # Six seconds are left; if those before the death did not count, twelve would be.
+    assert broken.seconds < 10.5
+    assert time.monotonic() - started < 100

@@ -40,6 +40,7 @@ from tests.engine.attempts import WatchedSink, run_whole
 from tests.engine.conftest import MakeTask
 from tests.engine.harnesses.driving import bash, call, calls
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, event, html, plain, says, stream, usage_chunk
+from tests.timing import SOON
 
 Attempt = Callable[..., tuple[AttemptResult, WatchedSink, FakeOpenAI]]
 DONE = says("done")
@@ -72,14 +73,13 @@ class TestBusyServers:
         ("answer", "error", "least"),
         [
             (lambda: plain({}, status=429, headers={"Retry-After": "1"}), "rate_limit", 0.95),
-            (lambda: plain({}, status=429, headers={"Retry-After": http_date(3)}), "rate_limit", 0.9),
             (lambda: plain({}, status=503, headers={"retry-after-ms": "300"}), "server", 0.28),
             (lambda: plain({"error": {"message": "oops"}}, status=500), "server", 0.0),
             (lambda: html("<h1>Bad gateway</h1>", status=502), "server", 0.0),
             (lambda: Answer(status=503, pieces=[b"overloaded"]), "server", 0.0),
             (lambda: Answer(status=529, pieces=[b""]), "server", 0.0),
         ],
-        ids=["429 seconds", "429 date", "503 milliseconds", "500", "502", "503", "529 empty"],
+        ids=["429 seconds", "503 milliseconds", "500", "502", "503", "529 empty"],
     )
     def test_it_is_asked_again_after_the_wait_it_asks_for_and_the_wait_is_in_the_log(
         self, attempt: Attempt, answer: Callable[[], Answer], error: str, least: float
@@ -93,6 +93,13 @@ class TestBusyServers:
         assert failed.retry_in >= least * 0.9
         assert [started.request for started in sink.of(ModelCallStarted)] == [1, 2]
 
+    def test_it_is_not_asked_again_before_a_date_that_it_names(self, attempt: Attempt) -> None:
+        started = time.monotonic()
+        _, sink, server = attempt(plain({}, status=429, headers={"Retry-After": http_date(5)}), DONE)
+        # The date has no fractions of a second, and the first wait of one's own is shorter.
+        assert server.calls[1].at - started >= 3.9
+        assert sink.one(ModelCallFailed).error == "rate_limit"
+
     def test_waits_without_a_wish_of_the_server_grow_and_differ(self, attempt: Attempt) -> None:
         busy = plain({}, status=500)
         _, sink, _ = attempt(busy, busy, busy, DONE)
@@ -105,7 +112,7 @@ class TestBusyServers:
     ) -> None:
         started = time.monotonic()
         result, sink, _ = attempt(plain({"error": {"message": "down"}}, status=503), retry_seconds=3.0)
-        assert 2.5 < time.monotonic() - started < 20
+        assert 2.5 < time.monotonic() - started < 3 + SOON
         assert (result.exit_reason, result.retryable, result.verdict) == (
             ExitReason.LLM_QUERY_ERROR,
             True,
@@ -209,9 +216,10 @@ class TestSilentServers:
         result, sink, _ = attempt(
             SILENCES[silence], DONE, model={"read_timeout": 1.0, "connect_timeout": 30.0}
         )
-        failed = sink.one(ModelCallFailed)
+        # A machine that stands still may fail the good answer as well.
+        failed = sink.of(ModelCallFailed)[0]
         assert (result.exit_reason, failed.error) == (ExitReason.AGENT, "timeout")
-        assert 0.9 <= failed.seconds < 6
+        assert 0.9 <= failed.seconds < SOON
         assert ("stalled" in failed.message) == (silence == "a stall in the middle")
         assert failed.partial == ("so far" if silence == "a stall in the middle" else "")
         assert failed.usage.total is None
@@ -224,7 +232,7 @@ class TestSilentServers:
             result, sink = run_whole(faults_folder, make_task, f"http://127.0.0.1:{port}/v1", model=model)
         failed = sink.of(ModelCallFailed)[0]
         assert (failed.error, failed.message) == ("timeout", "no connection within 0.5 s")
-        assert 0.45 <= failed.seconds < 5
+        assert 0.45 <= failed.seconds < SOON
         assert result.exit_reason is ExitReason.LLM_QUERY_ERROR
 
     @pytest.mark.parametrize("silence", [*SILENCES, "no connection", "a wait before the next try"])
@@ -241,10 +249,10 @@ class TestSilentServers:
             result, _ = run_whole(faults_folder, make_task, url, sink=sink, stop=stop, **fields)
         assert result.exit_reason is ExitReason.CANCELLED
         # The sandbox is read for the patch, and removed, before the attempt ends.
-        assert time.monotonic() - sink.at < 10
+        assert time.monotonic() - sink.at < SOON
         if not waits:
             interrupted = sink.one(ModelCallInterrupted)
-            assert interrupted.seconds < 0.6 + 2
+            assert interrupted.seconds < 0.6 + SOON
             assert interrupted.cost.amount is None
         assert sink.of(VerificationStarted) == []
 

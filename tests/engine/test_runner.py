@@ -48,6 +48,7 @@ from lab.engine.workspace_archive import read_tar
 from tests.engine.conftest import MakeTask
 from tests.engine.harnesses.driving import bash, call, calls
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream, usage_chunk
+from tests.timing import SOON
 
 E = TypeVar("E")
 KEY = "sk-test-0123456789abcdef"
@@ -335,7 +336,7 @@ def test_the_opening_event_holds_the_facts_and_what_the_caller_adds(make: Make) 
 
 def test_a_limit_in_the_middle_of_a_step_keeps_what_there_is_and_is_verified(make: Make) -> None:
     result, sink = attempt(
-        make, calls(bash(f"{MEND}; echo mended; sleep 60")), limits={"max_total_time_sec": 2.0}
+        make, calls(bash(f"{MEND}; echo mended; sleep 60")), limits={"max_total_time_sec": 8.0}
     )
     assert (result.exit_reason, result.verdict) == (ExitReason.MAX_TIME, Outcome.RESOLVED)
     interrupted = one(sink, ToolCallInterrupted)
@@ -372,7 +373,7 @@ def test_a_cancel_keeps_the_patch_and_does_not_verify_it(
             threading.Timer(1.0, cancel).start()
 
     result, sink = attempt(make, answer, sink=WatchingSink(soon), stop=stop)
-    assert time.monotonic() - asked[0] < 15
+    assert time.monotonic() - asked[0] < SOON
     assert result == AttemptResult(ExitReason.CANCELLED, None, False, "", 1)
     assert one(sink, PatchCaptured).exit_reason == "cancelled"
     assert of(sink, VerificationStarted) == []

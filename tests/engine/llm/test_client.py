@@ -31,6 +31,7 @@ from tests.fakes.openai_server import (
     stream,
     usage_chunk,
 )
+from tests.timing import SOON, when
 
 BODY: dict[str, Any] = {
     "model": "fake",
@@ -114,15 +115,12 @@ class TestAnswers:
             assert one.ask().reply.tool_calls[0].arguments == '{"file'
 
     def test_the_text_of_a_turn_that_never_ends_can_be_watched_and_cancelled(self) -> None:
-        endless = Answer(pieces=[event(delta(content="and on ")) for _ in range(2000)], pause=0.01)
+        endless = Answer(pieces=[event(delta(content="and on ")) for _ in range(20_000)], pause=0.01)
         with asking(endless) as (one, _):
-            threading.Timer(0.6, one.stop.set, [ExitReason.CANCELLED]).start()
-            started = time.monotonic()
+            when(lambda: len(one.sink.drafts) > 5, lambda: one.stop.set(ExitReason.CANCELLED))
             with pytest.raises(AttemptStoppedError) as caught:
                 one.ask()
-            assert time.monotonic() - started < 3
         assert caught.value.reason is ExitReason.CANCELLED
-        assert len(one.sink.drafts) > 5
         interrupted = one.sink.events[-1]
         assert isinstance(interrupted, ModelCallInterrupted)
         assert interrupted.partial.startswith("and on and on")
@@ -171,7 +169,7 @@ class TestRetries:
 
     def test_retries_end_after_their_time_with_an_endpoint_error(self) -> None:
         with (
-            asking(BROKEN, retry_seconds=0.5, first_wait=0.05) as (one, server),
+            asking(BROKEN, retry_seconds=4.0, first_wait=0.05) as (one, server),
             pytest.raises(EndpointError) as caught,
         ):
             one.ask()
@@ -187,7 +185,7 @@ class TestRetries:
             started = time.monotonic()
             with pytest.raises(AttemptStoppedError) as caught:
                 one.ask(deadline=seconds_until(started + 0.6))
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < SOON
         assert caught.value.reason is ExitReason.MAX_TIME
         assert all(f.usage.total is None and f.cost.amount is None for f in one.failures())
 
@@ -196,12 +194,12 @@ class TestRetries:
             started = time.monotonic()
             with pytest.raises(AttemptStoppedError) as caught:
                 one.ask(deadline=seconds_until(started + 0.4))
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < SOON
         assert caught.value.reason is ExitReason.MAX_TIME
 
     def test_the_wall_time_interrupts_a_call_that_is_under_way(self) -> None:
-        with asking(says("x", delay=30)) as (one, _), pytest.raises(AttemptStoppedError) as caught:
-            one.ask(deadline=seconds_until(time.monotonic() + 0.4))
+        with asking(says("x", delay=60)) as (one, _), pytest.raises(AttemptStoppedError) as caught:
+            one.ask(deadline=seconds_until(time.monotonic() + 4.0))
         assert caught.value.reason is ExitReason.MAX_TIME
         assert one.kinds() == ["model_call_started", "model_call_interrupted"]
 
@@ -217,7 +215,7 @@ class TestRetries:
             started = time.monotonic()
             with pytest.raises(AttemptStoppedError) as caught:
                 one.ask()
-            assert time.monotonic() - started < 2.4
+            assert time.monotonic() - started < SOON
         assert caught.value.reason is ExitReason.CANCELLED
 
     def test_a_damaged_answer_is_asked_for_three_times_only(self) -> None:

@@ -12,7 +12,7 @@ from lab.engine.llm.endpoint import ListedModel, NoModelListError, check_model, 
 from tests.fakes.openai_server import Answer, FakeOpenAI, html, models, plain, says
 
 
-def refused(listed: Answer, *, base_url: str = "", timeout: float = 5.0) -> InvalidValueError:
+def refused(listed: Answer, *, base_url: str = "", timeout: float = 60.0) -> InvalidValueError:
     with FakeOpenAI(listed=listed) as server, pytest.raises(InvalidValueError) as caught:
         list_models(base_url or server.base_url, "secret-key", timeout=timeout, key_variable="MY_KEY")
     assert "secret-key" not in str(caught.value)
@@ -88,12 +88,12 @@ class TestRefusals:
         assert refused(listed).field == "base_url"
 
     def test_a_server_that_does_not_answer_in_time_is_named(self) -> None:
-        error = refused(Answer(delay=4.0), timeout=0.4)
+        error = refused(Answer(delay=60), timeout=0.4)
         assert error.field == "base_url"
         assert "did not answer within 0.4 s" in error.reason
 
     def test_a_server_that_drips_is_given_up_when_the_time_is_over(self) -> None:
-        error = refused(Answer(pieces=[b" "] * 200, pause=0.1), timeout=1.0)
+        error = refused(Answer(pieces=[b" "] * 2000, pause=0.1), timeout=1.0)
         assert "did not answer within 1 s" in error.reason
 
     def test_a_redirect_loop_is_called_so(self) -> None:
@@ -174,7 +174,7 @@ class TestModels:
 
     def test_the_time_is_for_both_requests_together(self) -> None:
         missing = plain({"error": {"message": "nothing here"}}, status=404)
-        drip = Answer(pieces=[b": wait\n\n"] * 200, pause=0.1)
+        drip = Answer(pieces=[b": wait\n\n"] * 2000, pause=0.1)
         with FakeOpenAI(drip, listed=missing) as server, pytest.raises(InvalidValueError) as caught:
             check_model(server.base_url, "any", "", timeout=1.0)
         assert "did not answer within 1 s" in caught.value.reason

@@ -363,7 +363,7 @@ class TestOnTheWire:
             request = urllib.request.Request(
                 f"{server.base_url}/chat/completions", data=json.dumps(body).encode()
             )
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 answer = json.load(response)
         message = answer["choices"][0]["message"]
         assert message["content"] == "Both."

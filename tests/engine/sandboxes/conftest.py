@@ -75,7 +75,7 @@ def processes_naming(text: str) -> list[int]:
     return found
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """True as soon as the condition holds; False when it did not within the time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

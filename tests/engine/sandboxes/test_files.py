@@ -116,7 +116,7 @@ def test_fifos_devices_and_the_like_are_refused_without_waiting(sandbox: LocalSa
             sandbox.read(path)
         with pytest.raises((ValueError, OSError)):
             sandbox.write(path, b"x")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert bash(sandbox, "echo next") == "next\n"
 
 

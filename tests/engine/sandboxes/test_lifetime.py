@@ -18,8 +18,9 @@ from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes.base import SandboxProvider, SandboxSpec
 from lab.engine.sandboxes.local import LocalSandbox
 from tests.engine.sandboxes.conftest import Start, eventually, processes_naming
+from tests.timing import SOON, odd_seconds, sleeping, when
 
-LONG = "986.75"
+LONG = odd_seconds(6)
 CALLS: dict[str, Callable[[LocalSandbox], object]] = {
     "exec": lambda sandbox: sandbox.exec(["sleep", LONG], timeout=120),
     "read": lambda sandbox: sandbox.read("file"),
@@ -33,8 +34,8 @@ def groups_of(sandbox: LocalSandbox) -> list[Path]:
 
 def test_stop_leaves_no_process_no_folder_and_no_group(start: Start, scratch: Path) -> None:
     sandbox = start()
-    sandbox.exec(["bash", "-c", f"(setsid sleep {LONG} >/dev/null 2>&1 &); sleep 0.05"], timeout=30)
-    assert len(processes_naming(LONG)) == 1
+    sandbox.exec(["bash", "-c", f"(setsid sleep {LONG} >/dev/null 2>&1 &)"], timeout=30)
+    assert eventually(lambda: len(sleeping(LONG)) == 1)
     sandbox.stop()
     assert processes_naming(LONG) == []
     assert processes_naming(sandbox.facts.identifier) == []
@@ -61,7 +62,7 @@ def test_stopping_again_and_from_many_threads_is_harmless(start: Start) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     assert sandbox.stop() == sandbox.usage()
 
@@ -77,14 +78,11 @@ def test_every_call_after_stop_says_the_sandbox_is_lost(
 
 
 def test_stop_from_another_thread_ends_a_running_command(sandbox: LocalSandbox) -> None:
-    timer = threading.Timer(0.5, sandbox.stop)
-    timer.start()
-    began = time.monotonic()
+    stopping = when(lambda: sleeping(LONG), sandbox.stop)
     with pytest.raises(SandboxLostError):
-        sandbox.exec(["sleep", LONG], timeout=120)
-    assert time.monotonic() - began < 10
-    timer.join(30)
-    assert not timer.is_alive()
+        sandbox.exec(["sleep", LONG], timeout=150)
+    stopping.join(60)
+    assert not stopping.is_alive()
     assert processes_naming(LONG) == []
 
 
@@ -100,16 +98,20 @@ def test_a_sandbox_that_died_is_told_by_each_call(
     for _ in range(3):
         with pytest.raises(SandboxLostError):
             call(sandbox)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 90
 
 
 def test_a_sandbox_that_dies_during_a_command_is_told_promptly(sandbox: LocalSandbox) -> None:
-    timer = threading.Timer(0.5, os.kill, [sandbox._parts.first.pid, signal.SIGKILL])
-    timer.start()
-    began = time.monotonic()
+    died = list[float]()
+
+    def die() -> None:
+        died.append(time.monotonic())
+        os.kill(sandbox._parts.first.pid, signal.SIGKILL)
+
+    when(lambda: sleeping(LONG), die)
     with pytest.raises(SandboxLostError):
-        sandbox.exec(["sleep", LONG], timeout=120)
-    assert time.monotonic() - began < 10
+        sandbox.exec(["sleep", LONG], timeout=150)
+    assert time.monotonic() - died[0] < SOON
     sandbox.stop()
     assert eventually(lambda: not processes_naming(LONG))
 
