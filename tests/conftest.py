@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.servers import Postgresql, Redis
+
+# How long an example takes is how busy the machine is; tests of time say so themselves.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 REQUIRE_ALL = os.environ.get("LAB_TEST_REQUIRE_ALL") == "1"
 MISSING = "missing: "
@@ -98,6 +103,30 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requires(name, …): skipped as missing where this machine lacks it")
+    if REQUIRE_ALL and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
+
+
+class _FailuresAtOnce:
+    """Tells of each failure when it happens, with all it printed.
+
+    Pytest tells at the end, which a suite that is ended from outside does not come to.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None or not report.failed:
+            return
+        terminal.ensure_newline()
+        terminal.write_line(f"FAILED ({report.when}) {report.nodeid}")
+        terminal.write_line(report.longreprtext)
+        for name, content in report.sections:
+            terminal.write_line(f"-- {name}")
+            terminal.write_line(content)
+        terminal.flush()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
