@@ -18,6 +18,7 @@ FAMILIES = {
     "leaf": "lab.engine.harnesses.leaf:Leaf",
     "mini": "lab.engine.harnesses.mini:Mini",
     "r2e": "lab.engine.harnesses.r2e:R2E",
+    "swe-agent": "lab.engine.harnesses.swe_agent:SWEAgent",
 }
 
 PROVIDERS = {
