@@ -20,6 +20,7 @@ from lab.services.queue import Claim
 from lab.worker.lease import LeaseKeeper
 from lab.worker.sink import DatabaseSink
 from tests.services import events as ev
+from tests.timing import SOON
 
 
 def make(claim: Claim, *, steering: Steering | None = None) -> tuple[DatabaseSink, StopSignal, LeaseKeeper]:
@@ -30,30 +31,33 @@ def make(claim: Claim, *, steering: Steering | None = None) -> tuple[DatabaseSin
     return sink, stop, LeaseKeeper(claim, sink=sink, stop=stop, steering=steering or Steering())
 
 
-def test_a_cancel_is_heard_within_two_seconds_and_stands_in_the_log(claim: Claim, alice: User) -> None:
+def test_a_cancel_is_heard_soon_and_stands_in_the_log(claim: Claim, alice: User) -> None:
     sink, stop, keeper = make(claim)
     with sink, keeper:
         controls.ask(run=claim.run, by=alice, control="cancel")
-        assert stop.wait(5)
+        assert stop.wait(60)
     assert stop.reason is ExitReason.CANCELLED
     asked = log.read_records(run_id=claim.run.pk)[0].event
     assert (asked.kind, asked.person) == ("control_asked", "alice")
     seen = Control.objects.get()
     assert seen.seen_at is not None
-    assert seen.seen_at - seen.asked_at < dt.timedelta(seconds=2)
+    assert seen.seen_at - seen.asked_at < dt.timedelta(seconds=SOON)
 
 
 def test_a_lease_is_renewed_before_it_runs_out(claim: Claim, settings: Settings) -> None:
-    settings.LAB_LEASE_SECONDS = 3.0
+    settings.LAB_LEASE_SECONDS = 15.0
     sink, stop, keeper = make(claim)
-    before = Attempt.objects.get().lease_until
+    before = timezone.now() + dt.timedelta(seconds=15)
+    Attempt.objects.update(lease_until=before)
     with sink, keeper:
-        assert not stop.wait(2.5)
-        after = Attempt.objects.get().lease_until
-    assert before is not None
+        until = time.monotonic() + 60
+        while (after := Attempt.objects.get().lease_until) == before:
+            assert time.monotonic() < until
+            time.sleep(0.05)
     assert after is not None
-    assert after != before
-    assert after > timezone.now()
+    # When it was renewed, the former lease had not run out.
+    assert after - dt.timedelta(seconds=15) < before < after
+    assert stop.reason is None
 
 
 def test_a_child_that_was_frozen_past_its_lease_stops_and_writes_nothing(claim: Claim) -> None:
@@ -63,7 +67,7 @@ def test_a_child_that_was_frozen_past_its_lease_stops_and_writes_nothing(claim: 
     assert queue.settle_abandoned() == [claim.run.pk]
     before = log.read_records(run_id=claim.run.pk)
     with sink, keeper:
-        assert stop.wait(5)
+        assert stop.wait(60)
         try:
             sink.append(ev.call_started(1))
             sink.flush()
@@ -88,8 +92,8 @@ def test_a_cancel_is_obeyed_and_written_once_though_the_database_is_busy(
     monkeypatch.setattr(queue, "controls_seen", sometimes)
     with sink, keeper:
         controls.ask(run=claim.run, by=alice, control="cancel")
-        assert stop.wait(5)
-        until = time.monotonic() + 20
+        assert stop.wait(60)
+        until = time.monotonic() + 60
         while Control.objects.get().seen_at is None:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -113,9 +117,9 @@ def test_what_a_person_asks_for_is_in_the_log_before_the_attempt_hears_it(claim:
     value = {"limit": "max_steps", "after": 7}
     asked = Control.objects.create(run=claim.run, kind="limit", value=value, asked_by=alice)
     with sink, keeper:
-        steering.wait(10)
+        steering.wait(60)
         heard = steering.pending()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while Control.objects.get().seen_at is None:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -131,7 +135,7 @@ def test_what_an_earlier_holder_wrote_down_is_not_written_again(claim: Claim, al
     sink, _, _ = make(claim)
     keeper = LeaseKeeper(claim, sink=sink, stop=stop, steering=steering, heard=[asked.pk])
     with sink, keeper:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while Control.objects.get().seen_at is None:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -164,7 +168,7 @@ def test_a_holder_that_cannot_reach_the_database_waits_and_goes_on(
         assert acting.is_alive()
         assert stop.reason is None
         away.clear()
-        acting.join(20)
+        acting.join(60)
         assert not acting.is_alive()
     assert [record.event.kind for record in log.read_records(run_id=claim.run.pk)] == ["model_call_started"]
 
@@ -183,5 +187,5 @@ def test_a_lease_thread_that_meets_something_unforeseen_looks_again(
     sink, stop, keeper = make(claim)
     with sink, keeper:
         Control.objects.create(run=claim.run, kind="cancel", asked_by=alice)
-        assert stop.wait(10)
+        assert stop.wait(60)
     assert stop.reason is ExitReason.CANCELLED

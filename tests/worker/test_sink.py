@@ -33,7 +33,7 @@ def sink(claim: Claim) -> Iterator[DatabaseSink]:
         yield opened
 
 
-def eventually(is_true: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(is_true: Callable[[], bool], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < until, "it did not come true in time"
@@ -85,15 +85,16 @@ def test_events_of_several_threads_are_numbered_without_gaps(sink: DatabaseSink)
 def test_a_draft_shows_the_newest_text_and_is_rewritten_a_few_times_a_second(sink: DatabaseSink) -> None:
     sink.append(ev.call_started(1))
     text = ""
-    until = time.monotonic() + 0.6
-    while time.monotonic() < until:
+    began = time.monotonic()
+    for _ in range(300):
         text += "word "
         write_draft(sink, text)
         time.sleep(0.002)
     eventually(lambda: Draft.objects.filter(content=text).exists())
+    took = time.monotonic() - began
     draft = Draft.objects.get()
     assert draft.after_seq == 1
-    assert draft.version <= 8
+    assert draft.version <= 2 + took / sink_module.DRAFT_SECONDS
 
 
 def test_a_draft_never_overtakes_the_event_that_replaces_it(sink: DatabaseSink) -> None:
@@ -175,7 +176,7 @@ def test_a_stop_stores_the_event_that_ends_what_is_in_flight_and_none_after_it(c
         time.sleep(0.1)
         assert stopping.is_alive()
         sink.append(ev.call_finished(1))
-        stopping.join(10)
+        stopping.join(60)
         assert not stopping.is_alive()
         with pytest.raises(LeaseLostError):
             sink.append(ev.tool_started(1))
@@ -209,7 +210,7 @@ def test_an_attempt_that_is_graded_when_the_lab_stops_may_end(claim: Claim) -> N
         time.sleep(0.1)
         for event in (ev.sandbox_started("verification"), ev.verification_finished(), ev.attempt_ended()):
             sink.append(event)
-        stopping.join(10)
+        stopping.join(60)
         sink.flush()
     assert len(stored()) == 4
 
@@ -222,7 +223,7 @@ def test_nothing_is_taken_once_the_lease_may_be_somebody_elses_until_it_is_renew
         time.sleep(0.2)
         assert (acting.is_alive(), stored()) == (True, [])
         sink.keep_until(queue.clock() + 60)
-        acting.join(10)
+        acting.join(60)
         assert not acting.is_alive()
     assert stored() == [1]
 
@@ -257,7 +258,7 @@ def test_where_nothing_can_be_stored_the_attempt_ends_and_its_end_is_stored_once
     )
     with sink:
         sink.append(ev.tool_started(1))
-        assert told.wait(10)
+        assert told.wait(60)
         with pytest.raises(InfrastructureError, match="No space left on device; make room") as ended:
             sink.append(ev.tool_finished(1))
         assert not ended.value.retryable
