@@ -31,8 +31,11 @@ from lab.engine.events import (
 )
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.conversation import check_inputs
-from lab.engine.harnesses.presets import load_preset, preset_names
+from lab.engine.harnesses.literals import read_text
+from lab.engine.harnesses.presets import DEFAULT_PRESET, load_preset, preset_names
 from lab.engine.harnesses.spending import Spending
+from lab.engine.harnesses.yaml_form import from_yaml
+from lab.engine.harnesses.yaml_reading import LARGEST_YAML
 from lab.engine.limits import UNITS, Limits, parse_limit
 from lab.engine.llm.base import JSONObject, ModelConfig, Price
 from lab.engine.llm.endpoint import normal_base_url
@@ -107,7 +110,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="compare every model call with this log, run nothing",
     )
-    parser.add_argument("--harness", default="leaf-compatible", help=f"one of {', '.join(preset_names())}")
+    parser.add_argument(
+        "--harness", default=DEFAULT_PRESET, help=f"one of {', '.join(preset_names())}, or a YAML file"
+    )
     parser.add_argument("--sandbox", choices=sorted(registry.PROVIDERS), help="default: bubblewrap")
     parser.add_argument("--data-folder", type=Path, default=Path(os.environ.get("LAB_DATA_DIR") or "var"))
     parser.add_argument(
@@ -130,7 +135,7 @@ def _spec(arguments: argparse.Namespace) -> AttemptSpec:
     if arguments.seed < 1:
         raise InvalidValueError("--seed", arguments.seed, "is not a repeat index; write 1 or more")
     task = _task(arguments.task)
-    harness = load_preset(arguments.harness)
+    harness = _harness(arguments.harness)
     model = _model(arguments)
     asked = dict(_limit(text) for text in arguments.limit)
     folder = arguments.data_folder.resolve()
@@ -225,6 +230,17 @@ def _opened(path: Path, option: str, *, first_seq: int = 1) -> JSONLSink:
         ) from error
     drop_torn_line(path)
     return sink
+
+
+def _harness(name: str) -> HarnessConfig:
+    """A preset, or the harness in a YAML file; that one may name code of one's own."""
+    if name in preset_names():
+        return load_preset(name)
+    if not Path(name).is_file():
+        presets = ", ".join(preset_names())
+        raise InvalidValueError("--harness", name, f"is no preset and no file; choose one of {presets}")
+    text = read_text("--harness", Path(name), largest=LARGEST_YAML)
+    return from_yaml(text, source=name, plugins=True)
 
 
 def _task(name: str) -> TaskSpec:

@@ -12,6 +12,7 @@ from django.db.models import Max
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.checks import errors
+from lab.engine.harnesses.import_r2e import import_r2e
 from lab.engine.harnesses.imports import import_leaf
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.harnesses.problems import InvalidConfigError, Problem, error
@@ -56,10 +57,7 @@ def create_version(
     """
     source: JSONObject = {"kind": "edited", "by": by.get_username()}
     if based_on is not None:
-        source["based_on"] = str(based_on)
-        origin = based_on.source.get("of") or based_on.source
-        if origin and origin.get("kind") not in {"preset", "edited", "yaml"}:
-            source["of"] = origin
+        source |= {"based_on": str(based_on), **_origin(based_on.source)}
     return store_version(config=config.model_copy(update={"source": source}))
 
 
@@ -77,15 +75,18 @@ def import_yaml(*, by: User, text: str, name: str | None = None) -> HarnessVersi
 def store_yaml(*, text: str, name: str | None = None, by: str = "", file: str = "") -> HarnessVersion:
     """As `import_yaml`, for the command line; `file` is where the text was read."""
     config = from_yaml(text, source=file)
-    source: JSONObject = {
-        "kind": "yaml",
-        "by": by,
-        "file": file,
-        "of": config.source.get("of") or config.source,
-    }
+    told = {"by": by, "file": file}
+    source: JSONObject = {"kind": "yaml", **{key: text for key, text in told.items() if text}}
+    source |= _origin(config.source)
     renamed = {"name": name} if name else {}
-    kept = {key: value for key, value in source.items() if value}
-    return store_version(config=config.model_copy(update={"source": kept, **renamed}))
+    return store_version(config=config.model_copy(update={"source": source, **renamed}))
+
+
+def _origin(source: JSONObject) -> JSONObject:
+    """What a harness was read from in the beginning, however often it was edited or exported since."""
+    origin = source.get("of") or source
+    known = isinstance(origin, dict) and origin.get("kind") not in {None, "preset", "edited", "yaml"}
+    return {"of": origin} if known else {}
 
 
 def export_yaml(*, version: HarnessVersion) -> str:
@@ -187,6 +188,12 @@ def _harness(config: HarnessConfig, preset: bool) -> Harness:
     return harness
 
 
+def name_problem(*, config: HarnessConfig) -> Problem | None:
+    """What keeps a new version from having the name `config.name`, None when nothing does."""
+    harness = Harness.objects.filter(name=config.name).first()
+    return None if harness is None else _name_problem(config, harness, preset=False)
+
+
 def _name_problem(config: HarnessConfig, harness: Harness, preset: bool) -> Problem | None:
     way_out = f"choose another name, such as {free_name(name=config.name)}"
     if harness.preset and not preset:
@@ -214,3 +221,12 @@ def import_leaf_harness(*, checkout: Path) -> HarnessVersion:
         InvalidValueError: no such folder, or a file that does not hold what was looked for; names both.
     """
     return store_version(config=import_leaf(checkout))
+
+
+def import_r2e_harness(*, checkout: Path) -> HarnessVersion:
+    """A version with prompts and tools of the R2E-Gym in `checkout`; nothing of the checkout is run.
+
+    Raises:
+        InvalidValueError: no such folder, or a file that does not hold what was looked for; names both.
+    """
+    return store_version(config=import_r2e(checkout))

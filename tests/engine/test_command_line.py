@@ -14,6 +14,8 @@ import pytest
 
 from lab.engine.events import read_record
 from lab.engine.harnesses.conversation import rebuild_inputs
+from lab.engine.harnesses.presets import load_preset
+from lab.engine.harnesses.yaml_form import to_yaml
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says
 
 KEY = "sk-test-0123456789abcdef"
@@ -55,6 +57,24 @@ def test_a_scripted_run_writes_its_events_and_ends_with_a_verdict(folder: Path, 
     archives = [r.event.archive for r in records if r.event.kind == "workspace_changed" and r.event.archive]
     assert archives
     assert all((tmp_path / "events.jsonl.blobs" / archive).is_file() for archive in archives)
+
+
+def test_a_harness_may_be_a_file(folder: Path, tmp_path: Path) -> None:
+    out, file = tmp_path / "events.jsonl", tmp_path / "mine.yaml"
+    text = to_yaml(load_preset("leaf-compatible"))
+    file.write_text(text.replace("name: leaf-compatible", "name: mine").replace("name: Bash", "name: Shell"))
+    asked = ("--task", "parse-duration", "--model", "mine", "--harness", str(file))
+    with FakeOpenAI(says("done")) as server:
+        run(folder, out, *asked, "--base-url", server.base_url)
+    body = server.calls[0].body
+    assert [tool["function"]["name"] for tool in body["tools"]][-1] == "Shell"
+    started = read_record(json.loads(out.read_text().splitlines()[0])).event
+    assert started.harness["config"]["name"] == "mine"
+
+    file.write_text(text.replace("executor: bash", "executor: bosh"))
+    refused = run(folder, tmp_path / "other.jsonl", *asked, "--base-url", "http://127.0.0.1:9/v1")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"{file}: tools.Bash.executor: 'bosh' ")
 
 
 def test_a_real_endpoint_gets_the_key_of_the_named_variable_and_the_limits_asked(

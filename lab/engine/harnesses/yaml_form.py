@@ -105,16 +105,18 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if _fits_a_block(value) else None
+    # Breaks and marks that nobody sees are read back only where they are written as escapes.
+    plain = all(line.isprintable() for line in value.split("\n"))
+    style = ("|" if _fits_a_block(value) else None) if plain else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 def _fits_a_block(value: str) -> bool:
-    """Whether a block shows the text as it is and is read back as it was."""
+    """Whether a block shows a printable text as it is, and is read back as it was."""
     lines = value.split("\n")
     if len(lines) < 2 or not lines[0] or lines[0][0].isspace():
         return False
-    return all(line.isprintable() for line in lines) and not any(line.endswith(" ") for line in lines)
+    return not any(line.endswith(" ") for line in lines)
 
 
 def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
