@@ -89,9 +89,12 @@ class ReplyBuilder:
             self._usage = choice["usage"]
         if choice.get("finish_reason"):
             self.finish_reason = _finish_text(choice["finish_reason"])
-        delta = choice.get("delta") or choice.get("message")
-        if isinstance(delta, dict):
+        delta = choice.get("delta")
+        message = choice.get("message")
+        if delta and isinstance(delta, dict):
             self._take_delta(delta)
+        elif isinstance(message, dict):
+            self._take_delta(_numbered(message))
 
     def _take_envelope(self, chunk: JSONObject) -> None:
         if isinstance(chunk.get("usage"), dict):
@@ -204,6 +207,15 @@ class ReplyBuilder:
                 )
             )
         return tuple(finished)
+
+
+def _numbered(message: JSONObject) -> JSONObject:
+    """A whole message as a delta: each of its calls is one by itself, whatever ids the server gave them."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    numbered = [{**call, "index": place} for place, call in enumerate(calls) if isinstance(call, dict)]
+    return {**message, "tool_calls": numbered}
 
 
 def _plain_text(value: Any) -> str:

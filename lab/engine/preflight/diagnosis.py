@@ -15,8 +15,10 @@ from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
 
 _TOOLS = (TOOL, OTHER_TOOL)
 _WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
-# Beyond these, the pieces of a stream came one by one.
-_FEWEST_PIECES = 4
+# A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
+_FEWEST_TOKENS = 15
+_A_WAIT = 1.0
+_FASTEST = 5_000
 
 
 class Seen(NamedTuple):
@@ -265,12 +267,13 @@ def _calls_text(reply: Reply) -> str:
 
 
 def _buffered(seen: Seen) -> Iterator[Finding]:
-    """Everything of a long answer came at its end."""
+    """All pieces of an answer came at its end, faster than anything writes."""
     for exchange, reply in seen.answered("thinking", "streamed"):
         first, tokens = reply.first_token_seconds, reply.usage.output_total or 0
-        came_at_once = first is not None and reply.seconds > 1.0 and first > 0.95 * reply.seconds
-        if exchange.streamed and came_at_once and tokens > 30 and len(exchange.chunks) >= _FEWEST_PIECES:
-            detail = f"the first piece after {first:.1f} s, the last after {reply.seconds:.1f} s"
+        if not exchange.streamed or first is None or reply.seconds < _A_WAIT or tokens < _FEWEST_TOKENS:
+            continue
+        if tokens > (reply.seconds - first) * _FASTEST:
+            detail = f"the first piece came after {first:.1f} s, the last after {reply.seconds:.1f} s"
             yield _finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
 
 
@@ -279,12 +282,11 @@ def _usage(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered():
         usage = reply.usage
         cached = cached or usage.cache_read is not None
-        if not usage.input_total or not usage.output_total:
-            raw = json.dumps(usage.raw, ensure_ascii=False)
-            yield _finding("usage_missing", _shown(exchange, raw), detail="usage is null, zero or absent")
-        elif usage.notes:
-            raw = json.dumps(usage.raw, ensure_ascii=False)
+        raw = json.dumps(usage.raw, ensure_ascii=False)
+        if usage.notes:
             yield _finding("usage_absurd", _shown(exchange, raw), detail="; ".join(usage.notes))
+        elif not usage.input_total or not usage.output_total:
+            yield _finding("usage_missing", _shown(exchange, raw), detail="usage is null, zero or absent")
     counted = [exchange for exchange, reply in seen.answered() if reply.usage.input_total]
     if counted and not cached:
         raw = json.dumps(counted[-1].reply.usage.raw if counted[-1].reply else None, ensure_ascii=False)

@@ -255,6 +255,19 @@ class TestToolCalls:
         assert len({c.id for c in reply.tool_calls}) == 3
         assert all(len(c.id) == 29 and c.id.startswith("call_") for c in reply.tool_calls if c.synthesised_id)
 
+    def test_calls_of_one_id_in_an_answer_without_a_stream_stay_two_calls(self) -> None:
+        function = {"name": "Read", "arguments": "{}"}
+        message = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "same", "function": function}] * 2,
+        }
+        reply = ask(plain({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}))
+        assert [(c.name, c.arguments, c.synthesised_id) for c in reply.tool_calls] == [
+            ("Read", "{}", False),
+            ("Read", "{}", True),
+        ]
+
     def test_a_missing_index_is_made_good(self) -> None:
         reply = ask(
             stream(

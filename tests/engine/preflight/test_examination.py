@@ -1,0 +1,124 @@
+"""A preflight names what is wrong with a server, from evidence, and finds nothing at a healthy one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.preflight.examination import Examination
+from lab.engine.preflight.findings import Finding, Report, diagnoses
+from tests.fakes import model_server
+from tests.fakes.model_server import HEALTHY, MODEL, WRONG, ModelServer
+
+
+def examined(server: ModelServer, *, settings: JSONObject | None = None, **options: Any) -> Report:
+    model = ModelConfig(
+        name="model",
+        model_id=MODEL,
+        base_url=server.base_url,
+        price=Price(basis="unknown"),
+        extra_body=settings or {},
+    )
+    with server:
+        return Examination(model, **({"wanted_window": 100_000} | options)).run()
+
+
+def found(report: Report, code: str) -> Finding:
+    return next(finding for finding in report.findings if finding.code == code)
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize("thinking", [None, True, False])
+def test_a_healthy_server_gets_no_diagnosis(kind: type[ModelServer], thinking: bool | None) -> None:
+    settings = {} if thinking is None else {"chat_template_kwargs": {"enable_thinking": thinking}}
+    report = examined(kind(), settings=settings, over_limit=True)
+    assert [finding.to_json() for finding in report.findings] == []
+    assert report.outcome == "healthy"
+    assert report.measured["over_limit"] == "refused as too long"
+    assert report.measured["context_window_tokens"] == 131_072
+    assert report.measured["calls_in_parallel"] == 2
+
+
+@pytest.mark.parametrize(("kind", "code"), WRONG)
+def test_what_is_wrong_is_named_with_its_evidence_and_what_mends_it(
+    kind: type[ModelServer], code: str
+) -> None:
+    report = examined(kind(), over_limit=True)
+    finding = found(report, code)
+    assert finding.evidence
+    assert all(one.excerpt for one in finding.evidence)
+    assert finding.diagnosis.mends["generic"]
+    assert report.outcome == {"failing": "failing", "warning": "warning", "info": "healthy"}[finding.severity]
+
+
+# What else a server's one mistake shows; anything beyond it would be a false diagnosis.
+ALSO = {
+    "LeakingXML": {"calls_as_text", "parser_not_model"},
+    "NegativeUsage": {"usage_absurd", "cached_unknown"},
+    "CutsSilently": {"silent_truncation", "context_too_small"},
+}
+
+
+@pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, _ in WRONG))
+def test_one_mistake_gets_no_other_diagnosis(kind: type[ModelServer]) -> None:
+    report = examined(kind(), over_limit=True)
+    expected = ALSO.get(kind.__name__) or {code for other, code in WRONG if other is kind}
+    assert {finding.code for finding in report.findings} == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [(model_server.AlwaysThinks, False), (model_server.NeverThinks, True)]
+)
+def test_a_thinking_setting_without_effect_is_named(kind: type[ModelServer], wanted: bool) -> None:
+    report = examined(kind(), settings={"chat_template_kwargs": {"enable_thinking": wanted}})
+    assert found(report, "thinking_setting_ignored").severity == "warning"
+
+
+def test_every_diagnosis_has_a_server_that_shows_it() -> None:
+    shown = {code for _, code in WRONG} | {"thinking_setting_ignored"}
+    assert shown == set(diagnoses())
+
+
+def test_a_lone_closing_tag_says_that_the_template_opens_it() -> None:
+    report = examined(model_server.LoneClosingTag())
+    assert "template opens" in found(report, "think_in_content").detail
+
+
+def test_the_over_limit_request_is_sent_only_when_it_is_asked_for() -> None:
+    server = model_server.CutsSilently()
+    report = examined(server)
+    assert "silent_truncation" not in {finding.code for finding in report.findings}
+    assert max(len(request.raw) for request in server.calls) < 5_000
+
+
+def test_a_key_that_is_refused_ends_the_examination_at_once() -> None:
+    server = model_server.RefusesKeys()
+    report = examined(server)
+    assert [finding.code for finding in report.findings] == ["cannot_ask"]
+    assert len(server.calls) == 1
+
+
+def test_probes_are_told_one_by_one_as_they_begin_and_end() -> None:
+    told: list[JSONObject] = []
+    examined(ModelServer(), on_probe=told.append)
+    states = [(shown["name"], shown["state"]) for shown in told]
+    assert states[:4] == [
+        ("models", "running"),
+        ("models", "answered"),
+        ("plain", "running"),
+        ("plain", "answered"),
+    ]
+    assert {name for name, _ in states} == {
+        "models", "plain", "auto", "required", "streamed", "parallel", "result", "thinking"
+    }  # fmt: skip
+
+
+def test_a_key_in_an_answer_is_not_kept() -> None:
+    class Echo(ModelServer):
+        def refusal(self, body: JSONObject) -> Any:
+            return self.error(400, "the key sk-very-secret-key-000 is not allowed here")
+
+    report = examined(Echo(), api_key="sk-very-secret-key-000", key_variable="SOME_KEY")
+    assert "sk-very-secret-key-000" not in str([finding.to_json() for finding in report.findings])

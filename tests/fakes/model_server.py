@@ -1,0 +1,515 @@
+"""Model servers that answer each request by what it asks for, healthy or with one thing wrong.
+
+They stand for SGLang, vLLM, llama.cpp and hosted APIs in the shapes those send: field names, ids, finish
+reasons, usage, error bodies. There is no model behind them: a request is answered by what it asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.fakes.openai_server import DONE, Answer, FakeOpenAI, JSONObject, Request, event, models, plain
+
+MODEL = "maker/coder-7b"
+FORECAST = ("get_forecast", {"city": "Lisbon", "days": 3, "metric": True})
+TIDE = ("get_tide", {"harbour": "Cascais"})
+
+
+@dataclass
+class Said:
+    """One answer before it gets the server's shape. `calls` are name and arguments (a text: as it is)."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    finish: str = ""
+    model: str = MODEL
+
+
+class ModelServer(FakeOpenAI):
+    """A healthy hosted API. Others override what they do differently."""
+
+    reasoning_field = "reasoning_content"
+    empty_content: str | None = None
+    thinks = False
+    window = 131_072
+    owner = "openai"
+    reports_cached = True
+
+    def __init__(self) -> None:
+        super().__init__(listed=models({"id": MODEL, "owned_by": self.owner, "max_model_len": self.window}))
+        self._asked: set[str] = set()
+
+    def take(self, request: Request) -> Answer:
+        if request.path.endswith("/models"):
+            return super().take(request)
+        self.requests.append(request)
+        body = request.body
+        refusal = self.refusal(body)
+        if refusal is not None:
+            return refusal
+        said = self.said(body)
+        prompt = json.dumps([body["messages"], body.get("tools")])
+        usage = self.usage(prompt, said)
+        self._asked.add(prompt)
+        return self.stream(said, usage) if body.get("stream") else plain(self.whole(said, usage))
+
+    # What is said.
+
+    def said(self, body: JSONObject) -> Said:
+        text = body["messages"][-1]["content"]
+        if body["messages"][-1]["role"] == "tool":
+            return self.after_result(body)
+        if not body.get("tools"):
+            return self.thought(body) if "sheep" in text else Said("ready")
+        if "Call both" in text:
+            return self.both(body)
+        return self.forced(body) if body.get("tool_choice") == "required" else self.call(body)
+
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[FORECAST])
+
+    def forced(self, body: JSONObject) -> Said:
+        return Said(calls=[FORECAST])
+
+    def both(self, body: JSONObject) -> Said:
+        return Said(calls=[FORECAST, TIDE])
+
+    def after_result(self, body: JSONObject) -> Said:
+        return Said("Sun, 21 degrees.")
+
+    def thought(self, body: JSONObject) -> Said:
+        answer = "All but nine ran away, so nine sheep are left with the farmer today. The answer is 9."
+        wanted = (body.get("chat_template_kwargs") or {}).get("enable_thinking", self.thinks)
+        return Said(answer, reasoning="All but 9 run away. So 9 stay." if wanted else "")
+
+    def refusal(self, body: JSONObject) -> Answer | None:
+        """An error in place of an answer."""
+        words = len(body["messages"][-1]["content"].split())
+        return self.too_long(words) if words > self.window else None
+
+    def too_long(self, tokens: int) -> Answer:
+        text = f"This model's maximum context length is {self.window} tokens. The messages have {tokens}."
+        return self.error(400, text, code="context_length_exceeded")
+
+    def error(self, status: int, message: str, **more: Any) -> Answer:
+        return plain(
+            {"error": {"message": message, "type": "invalid_request_error", "param": None, **more}},
+            status=status,
+        )
+
+    # How it is said.
+
+    def finish(self, said: Said) -> str:
+        return said.finish or ("tool_calls" if said.calls else "stop")
+
+    def call_id(self, place: int) -> str | None:
+        return f"call_{place:024x}"
+
+    def message(self, said: Said) -> JSONObject:
+        message: JSONObject = {"role": "assistant", "content": said.content or self.empty_content}
+        if said.reasoning:
+            message[self.reasoning_field] = said.reasoning
+        if said.calls:
+            message["tool_calls"] = [
+                {"id": self.call_id(place), "type": "function", "function": _function(call)}
+                for place, call in enumerate(said.calls)
+            ]
+        return message
+
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        tokens = len(prompt) // 4
+        written = max(1, len(said.content + said.reasoning + json.dumps(said.calls)) // 4)
+        usage: JSONObject = {
+            "prompt_tokens": tokens,
+            "completion_tokens": written,
+            "total_tokens": tokens + written,
+        }
+        if self.reports_cached:
+            usage["prompt_tokens_details"] = {"cached_tokens": tokens if prompt in self._asked else 0}
+        if said.reasoning:
+            usage["completion_tokens_details"] = {"reasoning_tokens": len(said.reasoning) // 4}
+        return usage
+
+    def whole(self, said: Said, usage: JSONObject | None) -> JSONObject:
+        choice = {"index": 0, "message": self.message(said), "finish_reason": self.finish(said)}
+        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": said.model}
+        return head | {"choices": [choice], "usage": usage}
+
+    def stream(self, said: Said, usage: JSONObject | None) -> Answer:
+        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": said.model}
+        deltas: list[JSONObject] = [{"role": "assistant", "content": ""}]
+        deltas += [{self.reasoning_field: piece} for piece in _pieces(said.reasoning)]
+        deltas += [{"content": piece} for piece in _pieces(said.content)]
+        deltas += self.call_deltas(said)
+        choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        choices.append({"index": 0, "delta": {}, "finish_reason": self.finish(said)})
+        chunks = [head | {"choices": [choice], "usage": None} for choice in choices]
+        if usage is not None:
+            chunks.append(head | {"choices": [], "usage": usage})
+        return Answer(pieces=[*map(event, chunks), DONE])
+
+    def call_deltas(self, said: Said) -> list[JSONObject]:
+        deltas: list[JSONObject] = []
+        for place, call in enumerate(said.calls):
+            function = _function(call)
+            begun = {"index": place, "id": self.call_id(place), "type": "function"}
+            deltas.append({"tool_calls": [begun | {"function": {"name": function["name"], "arguments": ""}}]})
+            for piece in _pieces(self.streamed_arguments(function["arguments"])):
+                deltas.append({"tool_calls": [{"index": place, "function": {"arguments": piece}}]})
+        return deltas
+
+    def streamed_arguments(self, arguments: str) -> str:
+        return arguments
+
+
+def _function(call: tuple[str, Any]) -> JSONObject:
+    name, arguments = call
+    return {"name": name, "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments)}
+
+
+def _pieces(text: str) -> list[str]:
+    return re.findall(r".{1,8}", text, re.DOTALL)
+
+
+class SGLang(ModelServer):
+    """SGLang with its parsers: empty content is "", reasoning tokens stand on top of usage, errors bare."""
+
+    owner = "sglang"
+    empty_content = ""
+    thinks = True
+
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        usage = super().usage(prompt, said) or {}
+        details = usage.pop("completion_tokens_details", {"reasoning_tokens": 0})
+        return usage | {"reasoning_tokens": details["reasoning_tokens"]}
+
+    def error(self, status: int, message: str, **more: Any) -> Answer:
+        return plain(
+            {"object": "error", "message": message, "type": "BadRequest", "param": None, "code": status},
+            status=status,
+        )
+
+    def too_long(self, tokens: int) -> Answer:
+        return self.error(
+            400,
+            f"The input ({tokens} tokens) is longer than the model's context length ({self.window} tokens).",
+        )
+
+
+class VLLM(ModelServer):
+    """vLLM with its parsers: the field is `reasoning`, ids are its own."""
+
+    owner = "vllm"
+    reasoning_field = "reasoning"
+    thinks = True
+
+    def call_id(self, place: int) -> str | None:
+        return f"chatcmpl-tool-{place:032x}"
+
+
+class LlamaCpp(ModelServer):
+    """llama.cpp's server with --jinja: timings beside usage, an error type of its own for long requests."""
+
+    owner = "llamacpp"
+
+    def whole(self, said: Said, usage: JSONObject | None) -> JSONObject:
+        return super().whole(said, usage) | {"timings": {"cache_n": 0, "prompt_n": 20, "predicted_n": 9}}
+
+    def too_long(self, tokens: int) -> Answer:
+        text = "the request exceeds the available context size, try increasing it"
+        return plain(
+            {
+                "error": {
+                    "code": 400,
+                    "message": text,
+                    "type": "exceed_context_size_error",
+                    "n_ctx": self.window,
+                }
+            },
+            status=400,
+        )
+
+
+HEALTHY = (ModelServer, SGLang, VLLM, LlamaCpp)
+
+
+class VLLMWithoutToolFlags(VLLM):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if body.get("tools") and body.get("tool_choice") == "auto":
+            text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            return plain(
+                {"error": {"message": text, "type": "BadRequestError", "param": None, "code": 400}},
+                status=400,
+            )
+        return super().refusal(body)
+
+
+class LeakingXML(SGLang):
+    """SGLang without --tool-call-parser before Qwen3-Coder; a forced call works by grammar."""
+
+    markup = (
+        "<tool_call>\n<function=get_forecast>\n<parameter=city>\nLisbon\n</parameter>\n<parameter=days>\n3\n"
+        "</parameter>\n<parameter=metric>\ntrue\n</parameter>\n</function>\n</tool_call>"
+    )
+
+    def call(self, body: JSONObject) -> Said:
+        return Said(self.markup)
+
+    def both(self, body: JSONObject) -> Said:
+        return Said(self.markup * 2)
+
+
+class LeakingJSON(LeakingXML):
+    markup = (
+        '```json\n{"name": "get_forecast", "arguments": {"city": "Lisbon", "days": 3, "metric": true}}\n```'
+    )
+
+    def forced(self, body: JSONObject) -> Said:
+        return self.call(body)
+
+
+class LeakingMistral(LeakingJSON):
+    markup = (
+        '[TOOL_CALLS] [{"name": "get_forecast", "arguments": {"city": "Lisbon", "days": 3, "metric": true}}]'
+    )
+
+
+class LeakingPython(LeakingJSON):
+    markup = '[get_forecast(city="Lisbon", days=3, metric=True)]'
+
+
+class LeakingLlama(LeakingJSON):
+    markup = (
+        '<|python_tag|>{"name": "get_forecast", "parameters": {"city": "Lisbon", "days": 3, "metric": true}}'
+    )
+
+
+class LeakingDeepSeek(LeakingJSON):
+    markup = '<｜DSML｜function_calls><｜DSML｜invoke name="get_forecast">'  # noqa: RUF001
+
+
+class StopBesideCalls(ModelServer):
+    def finish(self, said: Said) -> str:
+        return "stop"
+
+
+class DropsCalls(SGLang):
+    def call(self, body: JSONObject) -> Said:
+        return Said("", finish="tool_calls")
+
+
+class BrokenJSON(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[("get_forecast", '{"city": "Lisbon", "days": 3, metric: true}')])
+
+
+class ArgumentsAsArray(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[("get_forecast", '["Lisbon", 3, true]')])
+
+
+class EncodedTwice(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[("get_forecast", json.dumps(json.dumps(FORECAST[1])))])
+
+
+class TextForNumbers(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[("get_forecast", {"city": "Lisbon", "days": "3", "metric": "true"})])
+
+
+class PrefixedNames(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said(calls=[("functions.get_forecast", FORECAST[1])])
+
+
+class ThinksInContent(SGLang):
+    def thought(self, body: JSONObject) -> Said:
+        said = super().thought(body)
+        return replace(said, content=f"<think>{said.reasoning}</think>\n\n{said.content}", reasoning="")
+
+
+class LoneClosingTag(SGLang):
+    def thought(self, body: JSONObject) -> Said:
+        said = super().thought(body)
+        return replace(said, content=f"{said.reasoning}\n</think>\n\n{said.content}", reasoning="")
+
+
+class SwallowsAnswers(SGLang):
+    def thought(self, body: JSONObject) -> Said:
+        said = super().thought(body)
+        return Said("", reasoning=said.reasoning + said.content)
+
+
+class CallsInsideThinking(VLLM):
+    def call(self, body: JSONObject) -> Said:
+        return Said("", reasoning=f"I call it. {LeakingXML.markup}")
+
+
+class HidesReasoning(ModelServer):
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        return (super().usage(prompt, said) or {}) | {"completion_tokens_details": {"reasoning_tokens": 1}}
+
+
+class AlwaysThinks(SGLang):
+    def thought(self, body: JSONObject) -> Said:
+        return super().thought({**body, "chat_template_kwargs": {"enable_thinking": True}})
+
+
+class NeverThinks(SGLang):
+    def thought(self, body: JSONObject) -> Said:
+        return super().thought({**body, "chat_template_kwargs": {"enable_thinking": False}})
+
+
+class OneCallOnly(ModelServer):
+    def both(self, body: JSONObject) -> Said:
+        return Said(calls=[FORECAST])
+
+
+class NullIds(ModelServer):
+    def call_id(self, place: int) -> str | None:
+        return None
+
+
+class SameIds(ModelServer):
+    def call_id(self, place: int) -> str | None:
+        return "call_0"
+
+
+class NoIndex(ModelServer):
+    def call_deltas(self, said: Said) -> list[JSONObject]:
+        deltas = super().call_deltas(said)
+        for delta in deltas:
+            for piece in delta["tool_calls"]:
+                del piece["index"]
+        return deltas
+
+
+class StreamsOtherArguments(VLLM):
+    def streamed_arguments(self, arguments: str) -> str:
+        return arguments.replace('"days": 3, ', "")
+
+
+class RefusesToolResults(ModelServer):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if body["messages"][-1]["role"] == "tool":
+            return self.error(400, "Conversation roles must alternate user/assistant/user/assistant/...")
+        return super().refusal(body)
+
+
+class RefusesLongIds(ModelServer):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if body["messages"][-1]["role"] == "tool":
+            return self.error(400, "Tool call id has to be defined and have 9 characters")
+        return super().refusal(body)
+
+
+class NoUsage(ModelServer):
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        return None
+
+
+class ZeroUsage(ModelServer):
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+class NegativeUsage(ModelServer):
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        return {"prompt_tokens": 60, "completion_tokens": -4, "total_tokens": 56}
+
+
+class AbsurdUsage(ModelServer):
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        usage = super().usage(prompt, said) or {}
+        return usage | {"prompt_tokens_details": {"cached_tokens": 10**7}}
+
+
+class NoCacheReport(SGLang):
+    reports_cached = False
+
+
+class SmallContext(VLLM):
+    window = 8_192
+
+
+class CutsSilently(SGLang):
+    window = 1_000
+
+    def refusal(self, body: JSONObject) -> Answer | None:
+        return None
+
+
+class CapsReplies(ModelServer):
+    def thought(self, body: JSONObject) -> Said:
+        return Said("word " * 48, finish="length")
+
+
+class AnswersAsAnother(ModelServer):
+    def said(self, body: JSONObject) -> Said:
+        return replace(super().said(body), model="maker/coder-7b-2026-09")
+
+
+class OnlyTalks(ModelServer):
+    def call(self, body: JSONObject) -> Said:
+        return Said("It will be sunny in Lisbon for the next three days, about 21 degrees.")
+
+
+class BuffersStreams(ModelServer):
+    """A proxy between that hands a stream on when it is whole."""
+
+    def stream(self, said: Said, usage: JSONObject | None) -> Answer:
+        return replace(super().stream(said, usage), delay=1.2)
+
+
+class RefusesKeys(ModelServer):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        return self.error(401, "Incorrect API key provided")
+
+
+# Each row of the diagnosis table with a server that shows it, and the code of its diagnosis.
+WRONG = (
+    (VLLMWithoutToolFlags, "tool_flags_missing"),
+    (LeakingXML, "calls_as_text"),
+    (LeakingXML, "parser_not_model"),
+    (LeakingJSON, "calls_as_text"),
+    (LeakingMistral, "calls_as_text"),
+    (LeakingPython, "calls_as_text"),
+    (LeakingLlama, "calls_as_text"),
+    (LeakingDeepSeek, "calls_as_text"),
+    (StopBesideCalls, "finish_reason_wrong"),
+    (DropsCalls, "dropped_call"),
+    (BrokenJSON, "malformed_arguments"),
+    (ArgumentsAsArray, "malformed_arguments"),
+    (EncodedTwice, "malformed_arguments"),
+    (TextForNumbers, "argument_types"),
+    (PrefixedNames, "unknown_tool_name"),
+    (ThinksInContent, "think_in_content"),
+    (LoneClosingTag, "think_in_content"),
+    (SwallowsAnswers, "answer_in_reasoning"),
+    (CallsInsideThinking, "call_in_reasoning"),
+    (HidesReasoning, "reasoning_hidden"),
+    (OneCallOnly, "single_calls_only"),
+    (NullIds, "call_ids"),
+    (SameIds, "call_ids"),
+    (NoIndex, "call_ids"),
+    (StreamsOtherArguments, "stream_differs"),
+    (BuffersStreams, "stream_buffered"),
+    (RefusesToolResults, "tool_result_refused"),
+    (RefusesLongIds, "tool_result_refused"),
+    (NoUsage, "usage_missing"),
+    (ZeroUsage, "usage_missing"),
+    (NegativeUsage, "usage_absurd"),
+    (AbsurdUsage, "usage_absurd"),
+    (NoCacheReport, "cached_unknown"),
+    (SmallContext, "context_too_small"),
+    (CutsSilently, "silent_truncation"),
+    (CapsReplies, "server_cap"),
+    (AnswersAsAnother, "other_model_answered"),
+    (OnlyTalks, "no_call"),
+    (RefusesKeys, "cannot_ask"),
+)
