@@ -16,6 +16,7 @@ from tests.access.people import Visitor
 
 GOLD = "the-gold-patch-itself"
 PLAN = "the-plan-of-a-scripted-model"
+HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))
 
 
 class Page(NamedTuple):
@@ -65,8 +66,10 @@ class Addresses:
         self._token = known or tokens.make(by=owner.user, name="of the matrix", role=owner.kind).token
         self._by_page = {
             "experiment": run.experiment_id,
+            "compare_arms": run.experiment_id,
+            "compare_arms": run.experiment_id,
             "task": run.task_id,
-            "harness": run.arm.harness_version_id,
+            **dict.fromkeys(HARNESS_PAGES, run.arm.harness_version_id),
         }
 
     def of(self, page: Page) -> str:
