@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig, StopRules
@@ -159,3 +162,22 @@ def test_content_that_is_unknown_cannot_be_exported(operator: User) -> None:
     version.digest = None
     with pytest.raises(InvalidValueError, match="its content is unknown"):
         harnesses.export_yaml(version=version)
+
+
+def test_what_is_stored_at_the_same_time_is_counted_without_a_gap(transactional_db: None) -> None:
+    """The same content four times, and four different ones, all at once."""
+    prompts = ["same"] * 4 + [f"prompt {number}" for number in range(4)]
+    ready = threading.Barrier(len(prompts))
+
+    def store(prompt: str) -> tuple[int, int]:
+        ready.wait()
+        try:
+            version = harnesses.store_version(config=edited(system_prompt=prompt))
+            return version.pk, version.version
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        made = list(pool.map(store, prompts))
+    assert len(set(made[:4])) == 1
+    assert sorted(number for _, number in set(made)) == [1, 2, 3, 4, 5]

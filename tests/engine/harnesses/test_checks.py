@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.checks import problems, read_config
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.harnesses.problems import InvalidConfigError, Problem
+from tests.house.tree import ROOT
 
 LEAF = load_preset("leaf-compatible")
 Change = Callable[[dict[str, Any]], Any]
@@ -262,3 +265,12 @@ def test_code_of_ones_own_is_taken_only_where_the_door_allows_it() -> None:
 def test_a_harness_that_was_built_in_code_is_checked_as_one_that_was_read() -> None:
     config = HarnessConfig(name="x", family="leaf", system_prompt="{{ nobody }}", tools=LEAF.tools)
     assert [problem.field for problem in problems(config)] == ["system_prompt"]
+
+
+def test_reading_a_schemas_rules_costs_no_process_its_start() -> None:
+    code = (
+        "import sys, lab.engine.__main__, lab.engine.harnesses.checks\n"
+        "print([name for name in sys.modules if name.startswith(('jsonschema', 'referencing'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "[]\n"
