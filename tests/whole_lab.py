@@ -29,8 +29,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 PROJECT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"http://\S+/sign-in/\S+")
-_START_SECONDS = 90.0
-_STOP_SECONDS = 30.0
+_START_SECONDS = 180.0
+_STOP_SECONDS = 90.0
 
 Found = TypeVar("Found")
 
@@ -42,7 +42,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(look: Callable[[], Found], *, what: str, seconds: float = 30.0) -> Found:
+def wait_for(look: Callable[[], Found], *, what: str, seconds: float = 90.0) -> Found:
     """The first true thing `look` gives, asked every 50 ms.
 
     Raises:
@@ -144,7 +144,7 @@ class WholeLab:
     def get(self, path: str) -> int:
         """The status of a page asked for without a session, 0 when nobody answers."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=5) as response:
+            with urllib.request.urlopen(self.url + path, timeout=20) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -183,7 +183,7 @@ class WholeLab:
         if url := self.environment["DATABASE_URL"]:
             return _query_postgresql(url, sql.replace("?", "%s"), values)
         address = f"file:{self.data_folder / 'lab.sqlite3'}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=20)) as connection:
+        with closing(sqlite3.connect(address, uri=True, timeout=60)) as connection:
             return connection.execute(sql, values).fetchall()
 
     def value(self, sql: str, *values: Any) -> Any:
@@ -203,7 +203,7 @@ class WholeLab:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if done.stdout.strip() else None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from playwright.sync_api import expect
 
 from tests.browser.watching import Tab
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, stream, usage_chunk
+from tests.fakes.openai_server import DONE, Answer, FakeOpenAI, delta, event, stream, usage_chunk
 
 _numbers = count(1)
 
@@ -39,6 +40,20 @@ def writes(words: int, *, finish: str = "stop", pause: float = 0.05) -> Answer:
     pieces = [delta(content=f"word{number} ") for number in range(1, words + 1)]
     used = usage_chunk(prompt_tokens=900, completion_tokens=words, total_tokens=900 + words)
     return stream(*pieces, delta(finish=finish), used, pause=pause)
+
+
+def writes_until(over: threading.Event) -> Answer:
+    """A streamed text, one word each 50 ms, that ends once `over` is set."""
+
+    def pieces() -> Iterator[bytes]:
+        number = 0
+        while not over.is_set():
+            number += 1
+            yield event(delta(content=f"word{number} "))
+        used = usage_chunk(prompt_tokens=900, completion_tokens=number, total_tokens=900 + number)
+        yield from (event(delta(finish="stop")), event(used), DONE)
+
+    return Answer(pieces=pieces(), pause=0.05)
 
 
 def connect(tab: Tab, fake: FakeOpenAI) -> str:

@@ -89,7 +89,7 @@ def test_sockets_are_for_people_of_the_lab_on_its_own_pages(lab: WholeLab, admin
             ):
                 pass
     with open_socket(f"ws://127.0.0.1:{lab.port}/ws/home/", origin=lab.url, additional_headers=own) as socket:
-        assert socket.recv(timeout=30)
+        assert socket.recv(timeout=60)
 
 
 def test_a_form_without_its_token_is_refused(lab: WholeLab, admin: Any, built: Built) -> None:
@@ -107,7 +107,7 @@ def test_a_form_without_its_token_is_refused(lab: WholeLab, admin: Any, built: B
             {"Cookie": f"lab_session={session}"},
         )
         with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(request, timeout=30)
+            urllib.request.urlopen(request, timeout=60)
         assert refusal.value.code == 403
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.acting import asks_for, cancel, connect, launch, writes
+from tests.browser.acting import asks_for, cancel, connect, launch, writes, writes_until
 from tests.browser.watching import Tab
 from tests.fakes.openai_server import FakeOpenAI, says
+from tests.timing import SOON
 from tests.whole_lab import commands
 
 pytestmark = pytest.mark.requires("bubblewrap")
@@ -26,9 +28,9 @@ def seconds_to_cancel(tab: Tab) -> float:
 
 
 def assert_cancelled_and_gone(tab: Tab) -> None:
-    tab.wait_for_badge("cancelled", seconds=15)
-    # Two seconds are promised; a loaded machine gets some more.
-    assert seconds_to_cancel(tab) < 4
+    tab.wait_for_badge("cancelled")
+    # Two seconds are promised; a loaded machine gets more. Reply and command would take minutes.
+    assert seconds_to_cancel(tab) < SOON
     assert tab.lab.value("SELECT exit_reason FROM lab_run WHERE id = ?", tab.run_id) == "cancelled"
     label = f"run-{tab.run_id}-attempt-"
     assert [command for command in commands().values() if label in command] == []
@@ -41,7 +43,7 @@ def assert_cancelled_and_gone(tab: Tab) -> None:
 
 
 def test_cancel_in_the_middle_of_a_streaming_reply(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, writes(2000)) as fake:
+    with FakeOpenAI(EDIT, writes(6000)) as fake:
         launch(tab, connect(tab, fake))
         tab.page.locator("[data-draft]", has_text="word3 ").first.wait_for()
         cancel(tab)
@@ -50,7 +52,7 @@ def test_cancel_in_the_middle_of_a_streaming_reply(tab: Tab) -> None:
 
 
 def test_cancel_in_the_middle_of_a_running_command(tab: Tab) -> None:
-    command = f"sleep 30.{tab.lab.port}"
+    command = f"sleep 300.{tab.lab.port}"
     with FakeOpenAI(EDIT, asks_for("Bash", {"command": command}), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         expect(tab.page.locator("#part-pending")).to_contain_text("Bash is running")
@@ -62,11 +64,13 @@ def test_cancel_in_the_middle_of_a_running_command(tab: Tab) -> None:
 
 
 def test_escape_keeps_a_run_running(tab: Tab) -> None:
-    with FakeOpenAI(writes(60), says("Done.")) as fake:
+    over = threading.Event()
+    with FakeOpenAI(writes_until(over), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         tab.page.keyboard.press("x")
         expect(tab.page.locator("#cancel-dialog")).to_be_visible()
         tab.page.keyboard.press("Escape")
         expect(tab.page.locator("#cancel-dialog")).to_be_hidden()
+        over.set()
         tab.wait_for_badge("unresolved")
         assert tab.lab.value("SELECT count(*) FROM lab_control WHERE run_id = ?", tab.run_id) == 0

@@ -67,7 +67,7 @@ def used_time(tab: Tab) -> str:
 
 
 def test_a_run_is_paused_by_key_stands_still_and_goes_on_to_its_verdict(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(3), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         tab.page.keyboard.press("p")
@@ -90,7 +90,7 @@ def test_a_run_is_paused_by_key_stands_still_and_goes_on_to_its_verdict(tab: Tab
 def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
     browser: Browser, tab: Tab, other: Any
 ) -> None:
-    with FakeOpenAI(EDIT, waits(5), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         with second_tab(browser, tab, other) as second:
@@ -120,7 +120,7 @@ def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
 
 
 def test_a_message_reaches_the_model_and_marks_the_run(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(3), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         opened(tab, "m").locator("textarea").press_sequentially("Look at the tests first.")
@@ -164,7 +164,7 @@ def test_a_message_that_is_too_long_stays_in_its_field_with_what_is_wrong(tab: T
 
 
 def test_a_limit_is_raised_above_the_arms_while_the_run_goes_on(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(4), EDIT, says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(12), EDIT, says("Done.")) as fake:
         launch(tab, connect(tab, fake), limits={"max_steps": "2"})
         wait_for_command(tab)
         form = opened(tab, "+")
@@ -191,7 +191,7 @@ def test_a_limit_is_raised_above_the_arms_while_the_run_goes_on(tab: Tab) -> Non
 
 
 def test_another_attempt_makes_an_ended_page_live_again(browser: Browser, tab: Tab, other: Any) -> None:
-    with FakeOpenAI(REFUSED, waits(2), says("Done.")) as fake:
+    with FakeOpenAI(REFUSED, waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         tab.wait_for_badge("infrastructure")
         with second_tab(browser, tab, other) as second:
@@ -230,13 +230,13 @@ def test_a_run_is_run_again_once_however_often_the_button_is_clicked(tab: Tab) -
 
 
 def test_a_paused_and_a_queued_run_are_cancelled_at_once(browser: Browser, tab: Tab) -> None:
-    with FakeOpenAI(waits(2), says("Done.")) as fake:
+    with FakeOpenAI(waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         tab.page.keyboard.press("p")
         tab.wait_for_badge("paused")
         cancel(tab)
-        tab.wait_for_badge("cancelled", seconds=15)
+        tab.wait_for_badge("cancelled")
     assert kinds(tab)[-1] == "run_ended"
     # More runs than slots: the last of them waits.
     with FakeOpenAI(waits(60)) as fake:
@@ -322,7 +322,7 @@ def test_the_buttons_fit_their_window_and_do_what_they_say(
 
 def test_a_viewer_has_no_buttons_and_no_keys(browser: Browser, tab: Tab, lab: WholeLab) -> None:
     viewer = cookies_of(lab, "viewer")
-    with FakeOpenAI(EDIT, waits(5), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         with second_tab(browser, tab, viewer) as watching:

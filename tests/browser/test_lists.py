@@ -29,7 +29,7 @@ def test_an_experiment_and_the_first_page_follow_their_runs_to_the_end(
         expect(home.locator("#part-running")).to_contain_text("running")
 
         expect(page.locator("#part-counts")).to_have_text(
-            "4 of 4 ended, 2 of 4 graded resolved", timeout=90_000
+            "4 of 4 ended, 2 of 4 graded resolved", timeout=200_000
         )
         expect(rows.locator(".badge", has_text="unresolved")).to_have_count(2)
         assert [row.get_attribute("id") for row in rows.all()] == numbers

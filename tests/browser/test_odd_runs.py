@@ -32,7 +32,7 @@ def test_a_command_that_runs_into_the_time_limit_is_pending_until_then_and_the_r
     tab: Tab,
 ) -> None:
     with FakeOpenAI(asks_for("Bash", {"command": "sleep 60"})) as fake:
-        launch(tab, connect(tab, fake), limits={"max_total_time_sec": "6"})
+        launch(tab, connect(tab, fake), limits={"max_total_time_sec": "15"})
         page = tab.page
         step = page.locator('#steps > li.step[data-step="1"]')
         expect(step).to_have_attribute("data-state", "running")

@@ -55,11 +55,11 @@ def narrow(browser: Browser, lab: WholeLab, admin: Any) -> Iterator[Tab]:
 
 @pytest.mark.requires("bubblewrap")
 def test_the_tab_and_the_status_line_follow_the_run_to_its_verdict(tab: Tab) -> None:
-    with FakeOpenAI(asks_for("Bash", {"command": "sleep 12"}), says("Done.")) as fake:
+    with FakeOpenAI(asks_for("Bash", {"command": "sleep 25"}), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         page = tab.page
         expect(page).to_have_title(re.compile(r"^parse-duration · running · run \d+$"))
-        expect(page.locator("#said")).to_have_text("Step 1: Bash sleep 12: running", timeout=11_000)
+        expect(page.locator("#said")).to_have_text("Step 1: Bash sleep 25: running", timeout=24_000)
         expect(page.locator("#step-count")).to_have_text("1 step")
         tab.wait_for_badge("unresolved")
         expect(page).to_have_title(f"parse-duration · unresolved · run {tab.run_id}")
@@ -81,7 +81,7 @@ def test_no_page_of_harnesses_is_wider_than_the_smallest_window(tab: Tab) -> Non
 @pytest.mark.requires("bubblewrap")
 def test_in_a_narrow_window_what_is_pending_stands_whole_below_the_head(narrow: Tab) -> None:
     with FakeOpenAI(asks_for("Bash", {"command": "sleep 30"})) as fake:
-        launch(narrow, connect(narrow, fake), limits={"max_total_time_sec": "5"})
+        launch(narrow, connect(narrow, fake), limits={"max_total_time_sec": "15"})
         page = narrow.page
         expect(page.locator("#part-pending")).to_contain_text("Bash is running")
         head = page.locator("#run-head").bounding_box()

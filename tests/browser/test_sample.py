@@ -15,7 +15,7 @@ def test_one_press_loads_it_with_its_progress_and_it_is_removed_again(browser: B
         page.get_by_role("button", name="Load the sample lab").click()
         # Between two pieces of the load the page says how far it is; it goes on without being touched.
         expect(page.locator("#sample-progress")).to_contain_text("of 72 runs loaded")
-        page.wait_for_url("**/experiments/*/", timeout=120_000)
+        page.wait_for_url("**/experiments/*/", timeout=200_000)
         expect(page.locator("#experiment-rows .run-row")).to_have_count(72)
         expect(page.locator("#part-counts")).to_contain_text("72 of 72 ended")
         expect(page.locator("#experiment-rows .chip.demo")).to_have_count(72)
