@@ -99,7 +99,8 @@ class ModelCallStarted(Base):
 class ModelCallFinished(Base):
     """The whole answer. `message` is the assistant message exactly as it joins the conversation.
 
-    It is empty when the harness leaves a reply out that it cannot use.
+    It is empty when the harness leaves a reply out that it cannot use. `unread_form` names the form of what
+    looks like a call in a reply of which none was taken (`native`, `markup`, `json`, `python`, `fence`).
     """
 
     kind: Literal["model_call_finished"] = "model_call_finished"
@@ -111,6 +112,7 @@ class ModelCallFinished(Base):
     context_tokens: int
     context_tokens_estimated: bool = False
     notes: list[str] = Field(default_factory=list)
+    unread_form: str = ""
 
 
 class ModelCallFailed(Base):

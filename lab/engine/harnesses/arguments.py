@@ -1,13 +1,14 @@
-"""Reads the arguments of a tool call, whatever the model wrote, and spots calls written as plain text."""
+"""Reads the arguments of a tool call, whatever the model wrote, and spots calls in another form than asked for."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lab.engine.llm.base import JSONObject, Reply, without_surrogates
+from lab.engine.llm.leaks import leaked_call
 
 # Deeper structures break JSON writers downstream; no tool takes any.
 _DEEPEST = 50
@@ -71,40 +72,76 @@ def _clean(value: Any, depth: int) -> Any:
     return value
 
 
-_MARKUP = re.compile(r"<tool_call>|<function=|\[TOOL_CALLS\]|<\|tool|<｜(?:DSML｜|tool)|<invoke name=")  # noqa: RUF001
-_FENCE = re.compile(
-    r"^ {0,3}(?:```|~~~)(?:bash|sh|shell|console|mswea_bash_command|tool_code|tool_call)\s*$", re.M
-)
-_JSON_CALL = re.compile(r'"name"\s*:\s*"\w+"\s*,\s*"(?:arguments|parameters)"\s*:')
+_FORMS = {
+    "native": "native calls",
+    "markup": "markup",
+    "json": "a call in JSON",
+    "python": "a call in Python's form",
+    "fence": "a fenced command",
+}
+_TAKEN = {"xml": "calls as XML in the text", "fenced": "one fenced command in the text"}
+# How far behind the beginning of what was found the opening of a harness's own calls may stand.
+_INDENT = 8
 
 
-def protocol_notes(reply: Reply) -> list[str]:
-    """What in the reply does not fit a protocol of native tool calls; empty when all fits."""
-    notes = []
-    if not reply.tool_calls:
-        for what, expression in (
-            ("markup", _MARKUP),
-            ("a fenced command", _FENCE),
-            ("a call in JSON", _JSON_CALL),
-        ):
-            if expression.search(reply.content):
-                notes.append(
-                    f"the reply holds what looks like a tool call written as text ({what}); this harness "
-                    "takes native calls only: the server's tool-call parser may be missing or the wrong one, "
-                    "or the model was trained for another format"
-                )
-                break
-        if _MARKUP.search(reply.reasoning):
-            notes.append(
-                "the reasoning holds what looks like a tool call; servers parse calls from content only"
-            )
+def unread_form(
+    reply: Reply, *, protocol: str = "native", opening: str = "", tools: Collection[str] = ()
+) -> str:
+    """The form of what looks like a call in a reply of which none was taken: a key of the forms, "" for none.
+
+    `opening` is how this harness's own calls begin in a text: those are broken, and in no other form.
+    """
+    if reply.tool_calls:
+        return "" if protocol == "native" else "native"
+    leak = leaked_call(reply.content, tools, fences=True)
+    if leak is None:
+        return ""
+    begins = reply.content[leak.start : leak.start + _INDENT + len(opening)].lstrip()
+    return "" if opening and begins.startswith(opening) else leak.kind
+
+
+def form_words(form: str) -> str:
+    """What people read for a form of calls, as `unread_form` gives it."""
+    return _FORMS.get(form, form)
+
+
+def protocol_notes(reply: Reply, *, protocol: str = "native", form: str = "", taken: int = 0) -> list[str]:
+    """What in the reply does not fit the protocol; empty when all fits.
+
+    `form` is what `unread_form` says of it, `taken` how many calls were understood as such.
+    """
+    notes = [_other_form(form, protocol)] if form else []
+    if not taken and not reply.tool_calls:
+        leak = leaked_call(reply.reasoning)
+        if leak is not None and leak.kind == "markup":
+            notes.append("the reasoning holds what looks like a tool call; calls are taken from content only")
         if reply.finish_reason == "tool_calls":
             notes.append("the server said tool_calls and sent none: a call was dropped")
-    elif reply.finish_reason == "stop":
-        notes.append("the reply holds tool calls under finish reason stop; they were executed")
+    if reply.tool_calls and protocol == "native":
+        if reply.finish_reason == "stop":
+            notes.append("the reply holds tool calls under finish reason stop; they were taken all the same")
+        left = len(reply.tool_calls) - taken
+        if taken and left > 0:
+            notes.append(f"the reply holds {len(reply.tool_calls)} calls; this harness takes one a reply")
+    elif reply.tool_calls and taken:
+        notes.append("the server sent native tool calls too; this harness takes calls from the text only")
     if reply.finish_reason not in _ORDINARY and not reply.cut_by_length:
         notes.append(f"the server gave the finish reason {reply.finish_reason or 'none at all'}")
     return notes
+
+
+def _other_form(form: str, protocol: str) -> str:
+    if protocol == "native":
+        return (
+            f"the reply holds what looks like a tool call written as text ({form_words(form)}); this harness "
+            "takes native calls only: the server's tool-call parser may be missing or the wrong one, "
+            "or the model was trained for another format"
+        )
+    return (
+        f"the reply holds what looks like a tool call in another form ({form_words(form)}); this harness takes "
+        f"{_TAKEN.get(protocol, 'calls in the text')} only: the model may have been trained for another "
+        "format, or the server's tool-call parser takes calls out of the text"
+    )
 
 
 _ORDINARY = frozenset({"stop", "tool_calls"})

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from lab.engine.errors import AttemptStoppedError, ExitReason
 from lab.engine.events import HarnessMessage, LimitReached, ModelCallFinished, ToolCallFinished
-from lab.engine.harnesses.arguments import protocol_notes
+from lab.engine.harnesses.arguments import protocol_notes, unread_form
 from lab.engine.harnesses.base import Ending, Family, Session
 from lab.engine.harnesses.calls import CUT, NO_CALL, Call, Reading
 from lab.engine.harnesses.counts import LoopCounts
@@ -106,6 +106,10 @@ class Loop:
     def feedback_message(self, reading: Reading, text: str) -> JSONObject:
         """What the harness tells the model, as it joins the conversation."""
         return self.family.person_message(self.config, text)
+
+    def call_opening(self) -> str:
+        """How calls begin that this harness takes from a text; "" where it takes none."""
+        return "<function=" if self.config.protocol == "xml" else ""
 
     def feedback_variables(self) -> JSONObject:
         """Names that every feedback of this family may use, beside what is wrong."""
@@ -248,18 +252,28 @@ class Loop:
                 ),
                 context_tokens_estimated=total is None,
                 notes=self.notes(reply),
+                unread_form=self.unread_form(reply),
             )
         )
         return reply
 
     def notes(self, reply: Reply) -> list[str]:
         """What in the reply is worth a reader's attention."""
-        notes = protocol_notes(reply) if self.config.protocol == "native" else []
+        taken = len(self.family.read(self.config, reply).calls)
+        form = self.unread_form(reply)
+        notes = protocol_notes(reply, protocol=self.config.protocol, form=form, taken=taken)
         if any(call.synthesised_id for call in reply.tool_calls):
             notes.append(
                 "the server left a call id out or used it twice; the lab gave the call one of its own"
             )
         return notes
+
+    def unread_form(self, reply: Reply) -> str:
+        """The form of a call in the reply that this harness does not take, "" for none."""
+        if self.family.read(self.config, reply).calls:
+            return ""
+        tools = [tool.name for tool in self.config.tools]
+        return unread_form(reply, protocol=self.config.protocol, opening=self.call_opening(), tools=tools)
 
     def _cap(self) -> int | None:
         conversation = self.session.conversation

@@ -110,6 +110,7 @@ class Mini(CommonFamily):
         "model_cost": 0.01,
         "elapsed_seconds": 5,
         "cwd": "/workspace",
+        "command": "ls",
         "exception": "",
     }
 
@@ -176,6 +177,11 @@ class _Loop(Loop):
         text = event.stdout.text if event.stdout is not None else event.observation
         return Ending(ExitReason.AGENT, final_message=submission(text))
 
+    def call_opening(self) -> str:
+        """How the one command begins in a text; "" for native calls."""
+        tag = options_of(self.config).tag
+        return {"fenced": f"```{tag}", "xml": f"<{tag}>"}.get(self.config.protocol, "")
+
     def observation_names(self, call: Call, result: ToolResult) -> JSONObject:
         """Names that observation templates may use beside the common ones."""
         session = self.session
@@ -185,6 +191,7 @@ class _Loop(Loop):
             "model_cost": float(session.spending.usd),
             "elapsed_seconds": int(session.clock.elapsed),
             "cwd": session.sandbox.facts.workspace,
+            "command": call.parsed.arguments.get("command", ""),
             "exception": exception_info(self.config, call, result),
         }
 

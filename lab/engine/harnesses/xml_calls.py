@@ -73,19 +73,13 @@ def why_no_block(text: str) -> str:
 
 
 def block_notes(reply: Reply) -> list[str]:
-    """What in a reply does not fit this protocol; empty when all fits."""
+    """What in a reply was left out behind its first block; empty when nothing was."""
     notes = []
     block = first_block(reply.content)
     if block is not None:
         rest = reply.content.partition(block.raw)[2]
         if _BEGIN in rest:
             notes.append("the reply holds more than one function block; only the first was taken")
-    elif _BEGIN in reply.reasoning:
-        notes.append(
-            "the reasoning holds what looks like a function block; it is taken from the content only"
-        )
-    if reply.tool_calls:
-        notes.append("the server sent native tool calls; this harness takes calls from the text only")
     return notes
 
 

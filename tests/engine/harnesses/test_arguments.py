@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.engine.harnesses.arguments import parse_arguments, protocol_notes
+from lab.engine.harnesses.arguments import parse_arguments, protocol_notes, unread_form
 from lab.engine.llm.base import Reply, ToolCall, canonical_json
 
 
@@ -55,23 +55,65 @@ def test_every_json_object_is_understood(value: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "form"),
     [
-        "<tool_call>\n<function=Bash>\n<parameter=command>ls</parameter></function></tool_call>",
-        "I run this:\n```bash\nls -la\n```",
-        "```mswea_bash_command\nls\n```",
-        '{"name": "Bash", "arguments": {"command": "ls"}}',
-        "[TOOL_CALLS] [...]",
+        ("<tool_call>\n<function=Bash>\n<parameter=command>ls</parameter></function></tool_call>", "markup"),
+        ("I run this:\n```bash\nls -la\n```", "fence"),
+        ("```mswea_bash_command\nls\n```", "fence"),
+        ('{"name": "Bash", "arguments": {"command": "ls"}}', "json"),
+        ("[TOOL_CALLS] [...]", "markup"),
+        ("Bash(command='ls')", "python"),
     ],
 )
-def test_a_call_written_as_text_is_pointed_out(content: str) -> None:
-    (note,) = protocol_notes(Reply(content=content, finish_reason="stop"))
+def test_a_call_written_as_text_is_pointed_out(content: str, form: str) -> None:
+    reply = Reply(content=content, finish_reason="stop")
+    assert unread_form(reply, tools=["Read", "Bash"]) == form
+    (note,) = protocol_notes(reply, form=form)
     assert "what looks like a tool call written as text" in note
     assert "parser" in note
 
 
+@pytest.mark.parametrize(
+    ("protocol", "opening", "content", "form"),
+    [
+        ("xml", "<function=", "I look.\n```bash\nls\n```", "fence"),
+        ("xml", "<function=", '{"name": "execute_bash", "arguments": {"cmd": "ls"}}', "json"),
+        ("xml", "<function=", "<function=execute_bash>\n<parameter=cmd>ls", ""),
+        ("fenced", "```mswea_bash_command", "```bash\nls\n```", "fence"),
+        ("fenced", "```mswea_bash_command", "<function=bash>\n<parameter=command>ls</parameter>", "markup"),
+        ("fenced", "```mswea_bash_command", "  ```mswea_bash_command\nls", ""),
+        ("fenced", "```mswea_bash_command", "I am done.", ""),
+    ],
+)
+def test_a_call_in_another_form_than_the_harness_takes_is_named(
+    protocol: str, opening: str, content: str, form: str
+) -> None:
+    reply = Reply(content=content, finish_reason="stop")
+    assert unread_form(reply, protocol=protocol, opening=opening) == form
+    notes = protocol_notes(reply, protocol=protocol, form=form)
+    assert [("in another form" in note, "only" in note) for note in notes] == [(True, True)] * bool(form)
+
+
+def test_native_calls_sent_to_a_harness_that_takes_text_are_named() -> None:
+    reply = Reply(tool_calls=(ToolCall(id="1", name="bash", arguments="{}"),), finish_reason="tool_calls")
+    form = unread_form(reply, protocol="fenced", opening="```mswea_bash_command")
+    assert form == "native"
+    (note,) = protocol_notes(reply, protocol="fenced", form=form)
+    assert "in another form (native calls)" in note
+    (beside,) = protocol_notes(reply, protocol="fenced", taken=1)
+    assert "from the text only" in beside
+
+
+def test_calls_that_a_harness_leaves_out_are_counted() -> None:
+    calls = tuple(ToolCall(id=str(at), name="Bash", arguments="{}") for at in range(3))
+    reply = Reply(tool_calls=calls, finish_reason="tool_calls")
+    assert protocol_notes(reply, taken=3) == []
+    assert protocol_notes(reply, taken=1) == ["the reply holds 3 calls; this harness takes one a reply"]
+
+
 def test_an_ordinary_answer_gets_no_note() -> None:
     reply = Reply(content="Fixed `parse`.\n```python\nparse('1h')\n```", finish_reason="stop")
+    assert unread_form(reply) == ""
     assert protocol_notes(reply) == []
 
 
