@@ -67,7 +67,6 @@ class Addresses:
         self._by_page = {
             "experiment": run.experiment_id,
             "compare_arms": run.experiment_id,
-            "compare_arms": run.experiment_id,
             "task": run.task_id,
             **dict.fromkeys(HARNESS_PAGES, run.arm.harness_version_id),
         }
