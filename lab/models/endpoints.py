@@ -130,7 +130,8 @@ class Preflight(models.Model):
 
     `probes` are what was asked and answered (excerpts, times), `findings` the diagnoses with their evidence,
     `measured` the figures (tokens a second, seconds to the first token, context limit, …). `outcome` is the
-    worst finding's severity, "" while it runs; `error` says why it could not be finished.
+    worst finding's severity, "" while it runs; `error` says why it could not be finished. A model is examined
+    once at a time: whoever asks holds it until `lease_until`, and looks whether somebody has asked to cancel.
     """
 
     class State(models.TextChoices):
@@ -151,6 +152,9 @@ class Preflight(models.Model):
     findings = ExactJSONField(default=list, blank=True)
     measured = models.JSONField(default=dict, blank=True)
     error = models.TextField(blank=True, default="")
+    worker = models.CharField(max_length=200, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+    cancel_asked = models.BooleanField(default=False)
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -161,6 +165,11 @@ class Preflight(models.Model):
     class Meta:
         db_table = "lab_preflight"
         ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model"], condition=~models.Q(state="ended"), name="preflight_one_at_a_time"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"preflight {self.pk} of {self.model}"
