@@ -221,13 +221,15 @@ class Session:
 class Family(Protocol):
     """A harness family: pure decisions about messages, and the loop.
 
-    `protocols` are those it speaks, the usual one first, `malformed_policies` what it can do with malformed
-    calls. `feedback` holds its texts for the model by name, `options` is the model of its own settings.
-    `observation_sample` are the names that observation templates may use beside the common ones, with values.
+    `protocols` are those it speaks, the usual one first; in `command_protocols` a reply is one command for
+    the first tool. `malformed_policies` are what it can do with malformed calls. `feedback` holds its texts
+    for the model by name, `options` is the model of its own settings, `observation_sample` are the names that
+    observation templates may use beside the common ones, with values.
     """
 
     name: ClassVar[str]
     protocols: ClassVar[Sequence[str]]
+    command_protocols: ClassVar[Sequence[str]]
     malformed_policies: ClassVar[Sequence[str]]
     feedback: ClassVar[Mapping[str, Feedback]]
     options: ClassVar[type[BaseModel]]

@@ -14,7 +14,7 @@ from lab.engine.harnesses.plain_data import plain_problems
 from lab.engine.harnesses.problems import InvalidConfigError, Problem, error, of_validation, refusal, warning
 from lab.engine.harnesses.stop_checks import stop_problems
 from lab.engine.harnesses.templates import check
-from lab.engine.harnesses.tool_checks import tool_problems
+from lab.engine.harnesses.tool_checks import command_problems, tool_problems
 from lab.engine.limits import UNITS
 
 LONGEST_TEXT = 200_000
@@ -50,6 +50,8 @@ def problems(config: HarnessConfig, *, plugins: bool = False) -> list[Problem]:
         return _in_order(found)
     found += _option_problems(config, family)
     found += _protocol_problems(config, family)
+    if config.protocol in family.command_protocols:
+        found += command_problems(config, plugins=plugins)
     found += stop_problems(config, plugins=plugins)
     found += _feedback_problems(config, family)
     found += _limit_problems(config)

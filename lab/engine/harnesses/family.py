@@ -40,6 +40,7 @@ class CommonFamily:
 
     name: ClassVar[str] = ""
     protocols: ClassVar[Sequence[str]] = ("native",)
+    command_protocols: ClassVar[Sequence[str]] = ("fenced",)
     malformed_policies: ClassVar[Sequence[str]] = ("explain", "as_leaf")
     feedback: ClassVar[Mapping[str, Feedback]] = {
         "unknown_tool": UNKNOWN_TOOL,

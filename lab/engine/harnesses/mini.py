@@ -81,6 +81,7 @@ class Mini(CommonFamily):
 
     name: ClassVar[str] = "mini"
     protocols: ClassVar[Sequence[str]] = ("native", "fenced", "xml")
+    command_protocols: ClassVar[Sequence[str]] = ("fenced", "xml")
     malformed_policies: ClassVar[Sequence[str]] = ("explain",)
     feedback: ClassVar[Mapping[str, Feedback]] = {
         FORMAT_ERROR: Feedback(

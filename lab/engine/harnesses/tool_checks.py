@@ -16,7 +16,7 @@ from lab.engine.harnesses.observations import observation_variables
 from lab.engine.harnesses.problems import Problem, error, of_validation, refusal, warning
 from lab.engine.harnesses.templates import check
 from lab.engine.llm.base import JSONObject
-from lab.engine.tools.base import Executor, ToolResult, needed_parameters
+from lab.engine.tools.base import Executor, ToolResult, needed_parameters, runs_commands
 
 # What servers take for the name of a function.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -53,6 +53,31 @@ def executor_of(tool: ToolDefinition, *, plugins: bool) -> Executor | None:
         return registry.executor(tool.executor)
     except InvalidValueError:
         return None
+
+
+def command_problems(config: HarnessConfig, *, plugins: bool = False) -> Iterator[Problem]:
+    """What is wrong with the tools of a harness whose replies are one command for the first tool."""
+    for other in config.tools[1:]:
+        yield error(
+            f"tools.{other.name}",
+            other.name,
+            f"can never be called: with the protocol {config.protocol} a reply is a command for "
+            f"{config.tools[0].name}; leave it out, or choose the protocol native",
+        )
+    for tool in config.tools[:1]:
+        executor = executor_of(tool, plugins=plugins)
+        if executor is not None and not _takes_a_command(executor):
+            known = sorted(registry.EXECUTORS)
+            fitting = ", ".join(name for name in known if _takes_a_command(registry.executor(name)))
+            yield error(
+                f"tools.{tool.name}.executor",
+                tool.executor,
+                f"takes no command alone; choose one of {fitting}",
+            )
+
+
+def _takes_a_command(executor: Executor) -> bool:
+    return runs_commands(executor) and [set(names) for names in needed_parameters(executor)] == [{"command"}]
 
 
 def _list_problems(config: HarnessConfig) -> Iterator[Problem]:

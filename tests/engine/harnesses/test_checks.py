@@ -255,6 +255,21 @@ def test_another_familys_option_is_told_whose_it_is() -> None:
     assert "belongs to r2e" in found[0].message
 
 
+@pytest.mark.parametrize("protocol", ["fenced", "xml"])
+def test_a_tool_that_no_command_in_a_text_can_reach_is_refused(protocol: str) -> None:
+    mini = load_preset("mini").model_dump(mode="json") | {"protocol": protocol}
+    assert read_config(mini).protocol == protocol
+    (unreached,) = refused(mini | {"tools": [*mini["tools"], tool(harness(), "Read")]})
+    assert unreached.field == "tools.Read"
+    assert "can never be called" in unreached.message
+    other = mini["tools"][0] | {"executor": "execute_bash", "settings": {}}
+    (unfit,) = refused(mini | {"tools": [other]})
+    assert (unfit.field, unfit.message) == (
+        "tools.bash.executor",
+        "takes no command alone; choose one of bash, shell",
+    )
+
+
 def test_code_of_ones_own_is_taken_only_where_the_door_allows_it() -> None:
     path = "lab.engine.harnesses.leaf:Leaf"
     change = all_of(put("family", path), put("tools/Bash/executor", "lab.engine.tools.bash:Bash"))
