@@ -48,14 +48,14 @@ class GrownUp:
             text=True,
         )
 
-    def program(self, code: str, *arguments: object, seconds: float = 120) -> Any:
+    def program(self, code: str, *arguments: object, seconds: float = 240) -> Any:
         """Run `code` to its end; gives the JSON value that it printed last."""
         with self.start(code, *arguments) as started:
             said, complained = started.communicate(timeout=seconds)
         assert started.returncode == 0, complained
         return json.loads(said.splitlines()[-1]) if said.strip() else None
 
-    def manage(self, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    def manage(self, *arguments: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
         """Run one of the lab's commands."""
         return subprocess.run(
             [sys.executable, str(PROJECT / "manage.py"), *arguments],

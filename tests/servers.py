@@ -28,7 +28,7 @@ from lab.services.processes import die_with_parent
 DATABASE_VARIABLE = "LAB_TEST_DATABASE_URL"
 REDIS_VARIABLE = "LAB_TEST_REDIS_URL"
 PASSWORD = "a-password-nobody-may-see"
-_START_SECONDS = 60.0
+_START_SECONDS = 150.0
 
 
 def postgresql_missing() -> str | None:
@@ -126,7 +126,7 @@ class Server:
         return (self.folder / "server.log").read_text(errors="replace")
 
     def _answers(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=10):
             return True
         return False
 
@@ -204,7 +204,7 @@ class Postgresql(Server):
         import psycopg
 
         with contextlib.suppress(psycopg.OperationalError):
-            psycopg.connect(self.url, connect_timeout=2).close()
+            psycopg.connect(self.url, connect_timeout=20).close()
             return True
         return False
 

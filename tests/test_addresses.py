@@ -101,7 +101,7 @@ def test_without_its_client_a_server_cannot_be_used_and_the_start_says_how_to_in
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert refused.returncode == 1
@@ -125,7 +125,7 @@ def test_a_secret_address_may_stand_in_a_file(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert "DATABASE_URL: mysql://lab:***@db/lab is no address" in refused.stderr

@@ -27,7 +27,7 @@ def manage(folder: Path, *arguments: str, **settings: str) -> subprocess.Complet
     }
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 

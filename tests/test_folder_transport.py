@@ -39,7 +39,7 @@ def test_a_message_that_cannot_be_read_is_moved_aside_and_the_next_one_arrives(
     (folder / "messages" / "0_0.runs.msg").write_bytes(torn)
     queue.put({"n": 1})
     with caplog.at_level(logging.WARNING):
-        assert queue.get(timeout=5).payload == {"n": 1}
+        assert queue.get(timeout=60).payload == {"n": 1}
     assert [path.read_bytes() for path in (folder / "unreadable").iterdir()] == [torn]
     assert list((folder / "messages").iterdir()) == []
     assert len(caplog.messages) == 1
@@ -55,7 +55,7 @@ def test_a_list_of_queues_that_was_torn_is_written_anew(folder: Path, queue: Sim
     with Connection(BUILT_IN_BROKER, transport_options=folder_transport_options(folder)) as connection:
         other = connection.SimpleQueue("runs", no_ack=True)
         other.put({"n": 2})
-        assert other.get(timeout=5).payload == {"n": 2}
+        assert other.get(timeout=60).payload == {"n": 2}
 
 
 def test_each_of_many_messages_is_whole_and_arrives_once(folder: Path, queue: SimpleQueue) -> None:
@@ -69,7 +69,7 @@ def test_each_of_many_messages_is_whole_and_arrives_once(folder: Path, queue: Si
 
     thread = threading.Thread(target=write)
     thread.start()
-    got = sorted(queue.get(timeout=30).payload["n"] for _ in range(300))
+    got = sorted(queue.get(timeout=60).payload["n"] for _ in range(300))
     thread.join()
     assert got == list(range(300))
     assert list((folder / "unreadable").iterdir()) == []

@@ -36,7 +36,7 @@ def printed_by(program: str, folder: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     return done.stdout + done.stderr
 

@@ -67,7 +67,7 @@ def handshake(lab: LabServer, path: str, *, cookie: str = "", origin: str = "", 
     ]
     lines += [f"Origin: {origin}"] if origin else []
     lines += [f"Cookie: {cookie}"] if cookie else []
-    with socket.create_connection(("127.0.0.1", lab.port), timeout=30) as opened:
+    with socket.create_connection(("127.0.0.1", lab.port), timeout=60) as opened:
         opened.sendall("\r\n".join([*lines, "", ""]).encode())
         return int(opened.recv(4096).split(b" ", 2)[1])
 
@@ -75,7 +75,7 @@ def handshake(lab: LabServer, path: str, *, cookie: str = "", origin: str = "", 
 def closed(opened: ClientConnection) -> bool:
     """Whether the socket ended; else a message came, which it does every two seconds."""
     try:
-        opened.recv(timeout=30)
+        opened.recv(timeout=60)
     except ConnectionClosed:
         return True
     return False
@@ -94,9 +94,10 @@ def test_everybody_may_watch_or_not_as_decided(lab: LabServer, watched: Socket) 
 
 def test_only_an_address_that_does_not_exist_is_for_everyone_and_it_is_closed_at_once(lab: LabServer) -> None:
     assert [watched.route for watched in SOCKETS if watched.decision == access.EVERYONE] == [""]
-    with connect(f"ws://{lab.host}/ws/nowhere/", origin=Origin(f"http://{lab.host}")) as opened:
+    origin = Origin(f"http://{lab.host}")
+    with connect(f"ws://{lab.host}/ws/nowhere/", origin=origin, open_timeout=60) as opened:
         with pytest.raises(ConnectionClosed):
-            opened.recv(timeout=20)
+            opened.recv(timeout=60)
         assert opened.close_code == NOT_FOUND
 
 
@@ -132,8 +133,9 @@ def test_whoever_is_deactivated_stops_watching(lab: LabServer) -> None:
     run, viewer, admin = builders.run(), builders.person(Role.VIEWER), builders.person(Role.ADMIN)
     headers = {"Cookie": session_cookie(viewer)}
     address = f"ws://{lab.host}/ws/runs/{run.pk}/"
-    with connect(address, origin=Origin(f"http://{lab.host}"), additional_headers=headers) as opened:
-        assert opened.recv(timeout=30)
+    origin = Origin(f"http://{lab.host}")
+    with connect(address, origin=origin, additional_headers=headers, open_timeout=60) as opened:
+        assert opened.recv(timeout=60)
         people.deactivate(by=admin, person=viewer)
         while not closed(opened):
             pass

@@ -35,7 +35,7 @@ def test_the_example_reads_a_runs_log(lab: LabServer) -> None:
     assert (program, option) == ("curl", "--header")
     name, _, value = header.partition(": ")
     request = urllib.request.Request(address, headers={name: value})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=150) as answer:
         told = json.load(answer)
     assert [record["seq"] for record in told["events"]] == list(range(1, last + 1))
     assert told["last_seq"] == last

@@ -51,17 +51,17 @@ class LabServer:
             [sys.executable, "-c", _START, str(connection.settings_dict["NAME"]), str(self.port)],
             env=environment,
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise RuntimeError("the web process ended while starting")
             with (
                 contextlib.suppress(OSError),
-                urllib.request.urlopen(f"http://{self.host}/healthz", timeout=5),
+                urllib.request.urlopen(f"http://{self.host}/healthz", timeout=20),
             ):
                 return
             time.sleep(0.05)
-        raise RuntimeError("the web process did not answer within a minute")
+        raise RuntimeError("the web process did not answer in time")
 
     def kill(self) -> None:
         """As kill -9 does it."""

@@ -45,7 +45,7 @@ class Page:
             additional_headers={"Cookie": self.cookie if cookie is None else cookie},
             compression=None,
             max_size=None,
-            open_timeout=30,
+            open_timeout=60,
         )
         self._socket = self._open.enter_context(opened)
 
@@ -60,7 +60,7 @@ class Page:
             self._socket.close()
             self._socket = None
 
-    def read_until(self, condition: Callable[[Page], bool], *, seconds: float = 30) -> Page:
+    def read_until(self, condition: Callable[[Page], bool], *, seconds: float = 90) -> Page:
         """Take messages until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition(self):
@@ -76,12 +76,12 @@ class Page:
                 continue
         return self
 
-    def read_to_end_of_socket(self, *, seconds: float = 40) -> None:
+    def read_to_end_of_socket(self, *, seconds: float = 90) -> None:
         assert self._socket is not None
         deadline = time.monotonic() + seconds
         try:
             while time.monotonic() < deadline:
-                self.take(json.loads(self._socket.recv(timeout=30)))
+                self.take(json.loads(self._socket.recv(timeout=60)))
             raise AssertionError(f"the socket was still open after {seconds} s")
         except ConnectionClosed:
             self._socket = None

@@ -17,13 +17,13 @@ from lab.live.bell import Bells
 bells = Bells(wanted=lambda: True)
 bell = bells.new(gather_seconds=0.003)
 bells.ensure()
-until = time.monotonic() + 30
+until = time.monotonic() + 90
 while not bells.heard():
     assert time.monotonic() < until
     time.sleep(0.01)
-# The ring of the beginning.
-time.sleep(0.3)
-bell.moved()
+# The rings of the beginning.
+while bell._rung.wait(1.0):
+    bell._rung.clear()
 print("listening", flush=True)
 while True:
     bell._rung.wait()
@@ -95,7 +95,7 @@ def test_a_committed_ring_is_heard_and_one_that_was_rolled_back_is_not(
     lab.program(RING, "roll back")
     assert not hearing.hears(within=0.5)
     lab.program(RING, "commit")
-    assert hearing.hears(within=5)
+    assert hearing.hears(within=60)
 
 
 @pytest.mark.requires("postgresql")
@@ -113,9 +113,9 @@ def test_a_listener_whose_connection_was_ended_connects_again(
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     # It rings when it hears again: what was rung meanwhile is looked for.
-    assert hearing.hears(within=20)
+    assert hearing.hears(within=60)
     lab.program(RING, "commit")
-    assert hearing.hears(within=5)
+    assert hearing.hears(within=60)
 
 
 @pytest.mark.requires("postgresql", "redis")
@@ -127,20 +127,20 @@ def test_the_doorbell_through_redis_is_heard_after_a_long_silence_and_after_redi
     # A blocking read with the time-out that redis-py 8 comes with dies after five seconds.
     assert not hearing.hears(within=7)
     lab.program(RING, "commit")
-    assert hearing.hears(within=5)
+    assert hearing.hears(within=60)
     redis_server.kill()
     redis_server.start()
-    assert hearing.hears(within=30)
+    assert hearing.hears(within=60)
     lab.program(RING, "commit")
-    assert hearing.hears(within=5)
+    assert hearing.hears(within=60)
 
 
 @pytest.mark.requires("postgresql")
 def test_a_process_that_cannot_ring_through_redis_commits_all_the_same(postgresql: Postgresql) -> None:
     lab = GrownUp(database=postgresql.make_database(), redis="redis://127.0.0.1:1/0")
     began = time.monotonic()
-    lab.program(RING, "commit")
-    assert time.monotonic() - began < 30
+    lab.program(RING, "commit", seconds=300)
+    assert time.monotonic() - began < 100
 
 
 @pytest.mark.requires("postgresql")
@@ -153,7 +153,7 @@ wanted = True
 bells = Bells(wanted=lambda: wanted)
 bells.new(gather_seconds=0.003)
 def until(true):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 90
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -29,7 +29,12 @@ def watching(lab: LabServer, path: str) -> Iterator[ClientConnection]:
     cookie = session_cookie(builders.person(Role.VIEWER))
     address = f"ws://{lab.host}{path}"
     headers = {"Cookie": cookie}
-    with connect(address, origin=f"http://{lab.host}", additional_headers=headers) as socket:  # type: ignore[arg-type]
+    with connect(
+        address,
+        origin=f"http://{lab.host}",  # type: ignore[arg-type]
+        additional_headers=headers,
+        open_timeout=60,
+    ) as socket:
         yield socket
 
 
@@ -37,7 +42,7 @@ def rows_until(socket: ClientConnection, text: str) -> str:
     """The rows of messages up to the one that holds `text`."""
     seen = ""
     for _ in range(50):
-        seen += json.loads(socket.recv(timeout=30)).get("rows", "")
+        seen += json.loads(socket.recv(timeout=60)).get("rows", "")
         if text in seen:
             return seen
     raise AssertionError(f"{text!r} never came; rows were {seen[-2000:]!r}")
@@ -87,7 +92,7 @@ def test_an_experiment_hears_of_its_own_runs_only(lab: LabServer) -> None:
 
 def test_the_home_page_hears_what_to_do_next_and_how_the_lab_is(lab: LabServer) -> None:
     with watching(lab, "/ws/home/") as socket:
-        first = json.loads(socket.recv(timeout=30))["parts"]
+        first = json.loads(socket.recv(timeout=60))["parts"]
         assert 'id="part-lab"' in first
         assert "ended by infrastructure" not in first
         run = builders.run()

@@ -29,7 +29,7 @@ def django_program(data: Path, code: str) -> None:
             "DATABASE_URL": "",
         },
         umask=0o022,
-        timeout=60,
+        timeout=150,
         check=True,
     )
 

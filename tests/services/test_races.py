@@ -45,7 +45,7 @@ class Threads:
 
     def end(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(150)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_writer_whose_lease_is_taken_while_it_waits_writes_nothing(
     with transaction.atomic():
         Run.objects.locked().get(pk=claim.run.pk)
         threads.start(write)
-        waits.wait(10)
+        waits.wait(60)
         # Long enough for the writer to get where it waits.
         threading.Event().wait(0.5)
         Attempt.objects.filter(run=claim.run).update(lease_token=claim.lease_token + 1)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.grown_up import GrownUp
 from tests.servers import Postgresql, Redis
+from tests.timing import SOON
 
 ASK = """
 from lab.engine.errors import LabError
@@ -86,7 +87,7 @@ def test_a_server_that_says_nothing_is_given_up_within_seconds(question: str, si
     lab = GrownUp(database=f"postgresql://lab@{silent}/lab", redis=f"redis://{silent}/0")
     said, seconds = lab.program(ASK, question)
     assert "cannot be used" in said
-    assert seconds < 25
+    assert seconds < 60
 
 
 def test_up_names_a_broker_that_is_not_there_and_starts_nothing() -> None:
@@ -111,7 +112,7 @@ with one_lab_prepares():
 def test_several_labs_that_start_at_once_change_the_tables_one_after_another(postgresql: Postgresql) -> None:
     lab = GrownUp(database=postgresql.make_database())
     started = [lab.start(PREPARE) for _ in range(3)]
-    assert [process.communicate(timeout=150)[1] for process in started] == [""] * 3
+    assert [process.communicate(timeout=300)[1] for process in started] == [""] * 3
     assert [process.returncode for process in started] == [0] * 3
 
 
@@ -128,9 +129,10 @@ print(json.dumps(time.monotonic() - began))
 def test_ringing_waits_for_no_broker_and_what_waits_does_not_pile_up(silent: str) -> None:
     lab = GrownUp(redis=f"redis://{silent}/0", LAB_RUN_SLOTS="4")
     began = time.monotonic()
-    assert lab.program(RING) < 1
+    # Waiting for the broker with each would take minutes.
+    assert lab.program(RING) < SOON
     # The process ends as soon as its sender has given up; 150 messages would take it half an hour.
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 150
 
 
 HOLD = """
@@ -160,7 +162,7 @@ def test_a_process_that_is_frozen_in_the_middle_of_a_transaction_holds_the_other
             assert frozen.stdout is not None
             assert frozen.stdout.readline() == "held\n"
             frozen.send_signal(signal.SIGSTOP)
-            assert lab.program(WAIT, seconds=60) == "done"
+            assert lab.program(WAIT, seconds=150) == "done"
         finally:
             frozen.kill()
 

@@ -61,7 +61,7 @@ def test_only_sandboxes_that_nobody_needs_are_removed(alice: User, settings: Set
         "spec = SandboxSpec(label='cli-1-adds', scratch=Path(sys.argv[1]))\n"
         "create_folders(spec, 'process', owner=None, passable=False)"
     )
-    subprocess.run([sys.executable, "-c", program, str(scratch)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(scratch)], check=True, timeout=150)
     assert upkeep.reap_sandboxes() == ["cli-1-adds", "run-77-attempt-1"]
     assert sorted(scratch.iterdir()) == sorted([running, check])
     assert upkeep.reap_sandboxes(all_of_them=True) == [queue.sandbox_label(held.run.pk, 1, held.lease_token)]

@@ -34,7 +34,7 @@ def lab(django_db_setup: None) -> Iterator[LabServer]:
 def get(lab: LabServer, target: str, cookie: str) -> tuple[int, bytes]:
     """An answer to a request line exactly as given: clients would tidy its dots."""
     head = f"GET {target} HTTP/1.1\r\nHost: {lab.host}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", lab.port), timeout=30) as opened:
+    with socket.create_connection(("127.0.0.1", lab.port), timeout=60) as opened:
         opened.sendall(head.encode())
         answer = b""
         while piece := opened.recv(65_536):

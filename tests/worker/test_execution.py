@@ -19,6 +19,7 @@ from lab.services.queue import Claim
 from lab.worker.execution import Execution
 from tests.services import events as ev
 from tests.services.builders import launched
+from tests.timing import SOON
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def kinds() -> list[str]:
     return list(Event.objects.order_by("seq").values_list("kind", flat=True))
 
 
-def eventually(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
+def eventually(is_true: Callable[[], bool], seconds: float = 90.0) -> None:
     until = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < until, f"it did not come true in time: {kinds()}"
@@ -77,22 +78,22 @@ def test_the_gold_patch_and_the_hidden_tests_are_nowhere_in_the_log_before_the_a
         assert content[:200] not in "".join(before)
 
 
-def test_a_cancel_in_the_middle_of_a_reply_ends_the_run_within_two_seconds(
+def test_a_cancel_in_the_middle_of_a_reply_ends_the_run_soon(
     claim: Claim, alice: User, settings: Settings
 ) -> None:
-    settings.LAB_SCRIPTED_CHUNK_SECONDS = 2.0
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 30.0
     execution = threading.Thread(target=Execution(claim).run)
     execution.start()
     eventually(lambda: "model_call_started" in kinds())
     asked = time.monotonic()
     controls.ask(run=claim.run, by=alice, control="cancel")
-    execution.join(30)
+    execution.join(90)
     took = time.monotonic() - asked
     run = Run.objects.get()
     assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
     assert "model_call_interrupted" in kinds()
     assert "verification_started" not in kinds()
-    assert took < 6
+    assert took < SOON
     assert no_sandbox_is_left(settings.LAB_DATA_DIR)
 
 
@@ -106,7 +107,7 @@ def test_an_execution_that_is_handed_over_leaves_the_attempt_to_whoever_comes_ne
     eventually(lambda: "model_call_started" in kinds())
     settings.LAB_STOP_SECONDS = 0.5
     execution.hand_over()
-    thread.join(30)
+    thread.join(90)
     assert "attempt_ended" not in kinds()
     assert Run.objects.get().status == Run.Status.QUEUED
     assert no_sandbox_is_left(settings.LAB_DATA_DIR)
@@ -177,7 +178,7 @@ def go_on() -> Claim:
 def test_a_paused_run_needs_no_worker_and_goes_on_where_it_was(
     claim: Claim, alice: User, settings: Settings
 ) -> None:
-    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.02
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.1
     execution = Execution(claim)
     thread = threading.Thread(target=execution.run)
     thread.start()
@@ -185,7 +186,7 @@ def test_a_paused_run_needs_no_worker_and_goes_on_where_it_was(
     controls.ask(run=claim.run, by=alice, control="pause")
     eventually(lambda: "paused" in kinds())
     execution.hand_over()
-    thread.join(30)
+    thread.join(90)
     assert (Run.objects.get().status, queue.claim_next(worker="other")) == (Run.Status.PAUSED, None)
     assert "model_call_interrupted" not in kinds()
     assert no_sandbox_is_left(settings.LAB_DATA_DIR)
@@ -207,7 +208,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing_more_and_cleans_up_after_it
     assert queue.take_away(attempt_id=claim.attempt.pk, lease_token=claim.lease_token)
     settings.LAB_SCRIPTED_CHUNK_SECONDS = 0.0
     Execution(go_on()).run()
-    thread.join(30)
+    thread.join(90)
     run = Run.objects.select_related("facts").get()
     assert (run.facts.verdict, kinds().count("attempt_continued")) == ("resolved", 1)
     assert run.last_seq == Event.objects.count()

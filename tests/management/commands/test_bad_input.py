@@ -24,7 +24,7 @@ def refused(data: Path, *arguments: str, **environment: str) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 1, done
@@ -110,7 +110,7 @@ def test_sqlite_by_its_address_is_set_up_like_the_built_in_one(tmp_path: Path) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=True,
     )
     assert done.stdout.split() == ["wal", "IMMEDIATE"]

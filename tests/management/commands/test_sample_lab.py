@@ -52,7 +52,7 @@ def loaded_before_the_kill(data: Path, *, wanted: int) -> None:
     with subprocess.Popen(
         [*MANAGE, "sample_lab", "load"], env=environment(data), stdout=subprocess.DEVNULL
     ) as load:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 150
         # Files tell without disturbing: a look into the database would wait for its turn.
         while len(bodies(data)) < wanted and load.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
