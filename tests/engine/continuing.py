@@ -89,18 +89,20 @@ def tell(
     steering: Steering | None = None,
     stop: StopSignal | None = None,
     reading: Callable[[str], bytes] | None = None,
+    serving: Callable[[Script, Counter[int]], FakeOpenAI] = ByStep,
     **changed: object,
 ) -> Told:
     """Run the script's attempt, or continue it after the first `cut` records of what was told before.
 
-    `reading` stands for the stored blobs; `changed` are fields of the specification.
+    `reading` stands for the stored blobs, `serving` makes the server of the script and the tries made before;
+    `changed` are fields of the specification.
     """
     history = before.records[:cut] if before else []
     sink = sink or ListSink(first_seq=len(history) + 1)
     if before:
         sink.blobs.update(before.blobs)
     asked = Counter(record.event.step for record in history if isinstance(record.event, ModelCallStarted))
-    with ByStep(script, asked) as server:
+    with serving(script, asked) as server:
         spec = dataclasses.replace(
             make(server), history=tuple(history), read_blob=reading or sink.blobs.__getitem__, **changed
         )

@@ -39,7 +39,7 @@ class LoopCounts:
         """Take one event in."""
         if isinstance(event, ModelCallFinished):
             self.answered = event.step
-            self.context_tokens = event.context_tokens
+            self.context_tokens = event.context_tokens - _left_out(event)
             self.last_output_tokens = event.reply.usage.output_total or 0
             self.format_errors = self.format_errors + 1 if self._is_format_error(event.reply) else 0
         elif isinstance(event, ToolCallStarted):
@@ -57,3 +57,8 @@ class LoopCounts:
     def _add(self, message: JSONObject) -> None:
         if self.context_tokens:
             self.context_tokens += estimated_tokens([message])
+
+
+def _left_out(event: ModelCallFinished) -> int:
+    """The tokens of a reply that does not join the conversation: the next request is without them."""
+    return 0 if event.message or event.context_tokens_estimated else event.reply.usage.output_total or 0

@@ -28,6 +28,7 @@ from lab.engine.stop import StopSignal
 from tests.fakes.openai_server import Answer, FakeOpenAI, delta, stream, usage_chunk
 
 PRESET = load_preset("leaf-compatible")
+FACTS = PromptFacts("Fix the bug.")
 E = TypeVar("E")
 
 
@@ -146,15 +147,16 @@ def drive(
     spent_usd_before: Decimal = Decimal(0),
     retry_seconds: float = 20.0,
     on_event: Callable[[Event], None] | None = None,
+    facts: PromptFacts = FACTS,
 ) -> Driven:
-    """Run the family of `config` on the task "Fix the bug." until it ends."""
+    """Run the family of `config` until it ends."""
     limits = limits if limits is not None else config.limits
     stop = stop if stop is not None else StopSignal()
     family = registry.family(config.family)
     configured = _configured(server, model)
     log = _Log(spent_usd_before, on_event)
     driven = Driven(None, log.sink, server)
-    log.emit(_started(family, config, configured, limits))
+    log.emit(_started(family, config, configured, limits, facts))
     checkpoint, clock = _checkpoint(log, steering or Steering(), stop, limits, family, config)
     with ModelClient(
         configured,
@@ -207,14 +209,16 @@ def _configured(server: FakeOpenAI, changed: JSONObject | None) -> ModelConfig:
     return ModelConfig.model_validate({**fields, **(changed or {})})
 
 
-def _started(family: Family, config: HarnessConfig, model: ModelConfig, limits: Limits) -> AttemptStarted:
+def _started(
+    family: Family, config: HarnessConfig, model: ModelConfig, limits: Limits, facts: PromptFacts
+) -> AttemptStarted:
     return AttemptStarted(
         task={},
         harness={},
         model={},
         limits={},
         seed=1,
-        messages=family.opening(config, PromptFacts("Fix the bug."), limits),
+        messages=family.opening(config, facts, limits),
         parameters=family.parameters(config, model, limits),
         lab_version="0",
     )
