@@ -12,6 +12,7 @@ from django.db.models import Max
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.checks import errors
+from lab.engine.harnesses.import_mini import import_mini
 from lab.engine.harnesses.import_r2e import import_r2e
 from lab.engine.harnesses.imports import import_leaf
 from lab.engine.harnesses.presets import load_preset, preset_names
@@ -230,3 +231,15 @@ def import_r2e_harness(*, checkout: Path) -> HarnessVersion:
         InvalidValueError: no such folder, or a file that does not hold what was looked for; names both.
     """
     return store_version(config=import_r2e(checkout))
+
+
+def import_mini_harness(*, file: Path) -> HarnessVersion:
+    """A version with what a configuration file of mini-swe-agent makes of a harness; nothing of it is run.
+
+    Its source says what was not carried over.
+
+    Raises:
+        InvalidValueError: no such file, no configuration, or one that a harness cannot be faithful to; names
+            file and field.
+    """
+    return store_version(config=import_mini(file))

@@ -24,6 +24,7 @@ class Command(BaseCommand):
         sources = parser.add_mutually_exclusive_group(required=True)
         sources.add_argument("--leaf", type=Path, help="top folder of a checkout of FrogNano")
         sources.add_argument("--r2e", type=Path, help="top folder of a checkout of R2E-Gym")
+        sources.add_argument("--mini", type=Path, help="a configuration file of mini-swe-agent")
         sources.add_argument(
             "--yaml", type=Path, help="a file as export_harness writes it; - reads from stdin"
         )
@@ -49,6 +50,11 @@ class Command(BaseCommand):
         commit = version.source.get("commit")
         found = f"commit {commit}, " if commit else "commit unknown, " if "commit" in version.source else ""
         self.stdout.write(f"{version} is stored ({found}digest {(version.digest or '')[:12]}).")
+        for note in version.source.get("notes") or ():
+            self.stdout.write(note)
+        left_out = version.source.get("left_out")
+        if left_out:
+            self.stdout.write(f"Not carried over: {', '.join(left_out)}.")
 
 
 def _imported(options: dict[str, Any]) -> HarnessVersion:
@@ -56,6 +62,8 @@ def _imported(options: dict[str, Any]) -> HarnessVersion:
         return harnesses.import_leaf_harness(checkout=options["leaf"])
     if options["r2e"]:
         return harnesses.import_r2e_harness(checkout=options["r2e"])
+    if options["mini"]:
+        return harnesses.import_mini_harness(file=options["mini"])
     file: Path = options["yaml"]
     if str(file) == "-":
         return harnesses.store_yaml(text=sys.stdin.read(), name=options["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import sys
@@ -82,3 +83,25 @@ def test_all_that_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path) -> 
     words = refused("import_harness", "--yaml", str(file))
     assert words.startswith("wrong.yaml: tools.Glob.executor: 'globe' is no executor; choose one of bash")
     assert "\nstop: has no rule that can ever fire" in words
+
+
+MINI = """
+agent: {system_template: "Type.", instance_template: "In /testbed: {{task}}", mode: confirm}
+model: {model_name: some/model, observation_template: "{{ output.returncode }}", format_error_template: "No."}
+environment: {cwd: /testbed, timeout: 20}
+"""
+
+
+def test_a_configuration_of_mini_swe_agent_becomes_a_version_that_says_what_it_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "terse.yaml"
+    file.write_text(MINI)
+    first, *notes, last = said("import_harness", "--mini", str(file)).splitlines()
+    assert first.startswith("mini-terse v1 is stored (digest ")
+    assert any("/testbed" in note for note in notes)
+    assert last == "Not carried over: agent.mode, environment.cwd, model.model_name."
+    version = HarnessVersion.objects.get(harness__name="mini-terse")
+    assert version.config["tools"][0]["settings"]["timeout_sec"] == 20
+    assert version.source["sha256"] == hashlib.sha256(MINI.encode()).hexdigest()
+    file.write_text(MINI.replace("{{task}}", "{{model_name}}"))
+    assert f"{file}: agent.instance_template: " in refused("import_harness", "--mini", str(file))
+    assert "cannot be read: No such file" in refused("import_harness", "--mini", str(tmp_path / "gone"))
