@@ -5,7 +5,6 @@ from django.urls import include, path
 from lab.web import (
     endpoints,
     experiments,
-    harnesses,
     health,
     home,
     own_settings,
@@ -25,8 +24,8 @@ urlpatterns = [
     path("", include("lab.web.machine")),
     path("tasks/", tasks.task_list, name="tasks"),
     path("tasks/<int:pk>/", tasks.task_detail, name="task"),
-    path("harnesses/", harnesses.harness_list, name="harnesses"),
-    path("harnesses/<int:pk>/", harnesses.harness_detail, name="harness"),
+    path("", include("lab.web.harnesses")),
+    path("", include("lab.web.harness_editor")),
     path("endpoints/", endpoints.endpoint_list, name="endpoints"),
     path("endpoints/new/", endpoints.endpoint_new, name="endpoint_new"),
     path("settings/", own_settings.person_settings, name="settings"),

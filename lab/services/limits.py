@@ -11,7 +11,7 @@ from django.db.models import Sum
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
-from lab.models import Call, Event, Run
+from lab.models import Call, Event, Model, Run
 from lab.render.numbers import clock
 from lab.services.endpoints import price_is_known
 from lab.services.facts import agent_seconds, facts_of
@@ -19,6 +19,12 @@ from lab.services.facts import agent_seconds, facts_of
 Number = int | float | Decimal
 # Without a cap a turn that never ends would be paid for ever.
 NEVER_LIFTED = frozenset({"max_tokens_per_turn"})
+
+
+def with_model(limits: Limits, model: Model) -> Limits:
+    """The limits of a harness, or what was asked for in their place, as they hold for this model."""
+    tightened = limits.tightened({}, context_window=model.context_window)
+    return tightened.tightened({"max_tokens_per_turn": model.max_tokens_per_turn})
 
 
 def in_force(*, run: Run) -> Limits:

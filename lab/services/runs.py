@@ -20,6 +20,7 @@ from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.isolation import IsolationMissingError, consent_without_isolation, sandbox_kind
+from lab.services.limits import with_model
 from lab.services.messages import ring_workers
 from lab.services.tasks import is_practice
 from lab.services.transitions import transition
@@ -221,9 +222,8 @@ def _plans(
         own = HarnessConfig.model_validate(version.config).limits
         _check_not_wider(own, version, asked, errors)
         for model in models:
-            effective = own.lifted(asked.lifted).tightened(asked.numbers, context_window=model.context_window)
-            effective = effective.tightened({"max_tokens_per_turn": model.max_tokens_per_turn})
-            plans.append(_Plan(version, model, effective))
+            wanted = own.lifted(asked.lifted).tightened(asked.numbers)
+            plans.append(_Plan(version, model, with_model(wanted, model)))
     return plans
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -236,10 +236,10 @@ def _what_it_is(model: Model) -> str:
     return "scripted, no intelligence" if model.scripted else Truncator(model.endpoint.name).chars(28)
 
 
-def shown_limits(config: Mapping[str, Any]) -> dict[str, str]:
+def shown_limits(config: Mapping[str, Any], names: Iterable[str] = LIMIT_LABELS) -> dict[str, str]:
     """The limits a harness sets, as numbers are written; one that it does not set is left out."""
     limits = config["limits"]
-    return {name: f"{float(limits[name]):,.10g}" for name in LIMIT_LABELS if limits.get(name) is not None}
+    return {name: f"{float(limits[name]):,.10g}" for name in names if limits.get(name) is not None}
 
 
 class EndpointForm(forms.Form):
