@@ -13,6 +13,7 @@ from lab.engine.events import Record
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig
+from lab.engine.llm.replay import Recording
 from lab.engine.sandboxes.base import SandboxLimits, SandboxProvider
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
@@ -33,6 +34,8 @@ class AttemptSpec:
     `spent_usd_before` is what earlier attempts of the run have cost. `secrets` (name -> value) are replaced
     wherever they appear; `api_key`, the value of `key_variable`, always is. `retry_seconds` bounds how long a
     model call is tried again. `chunk_seconds` is the pause of a scripted model after each streamed piece.
+
+    `replay` is what the model serves instead of being asked; `model.base_url` is not used then.
 
     `history` are all records of this attempt so far; with any, the attempt is continued from there.
     `read_blob` gives a stored blob by its SHA-256 (OSError: it is gone). `limits` are those before the
@@ -56,6 +59,7 @@ class AttemptSpec:
     secrets: Mapping[str, str] = field(default_factory=dict)
     sandbox_limits: SandboxLimits = SandboxLimits()
     facts: Mapping[str, JSONObject] = field(default_factory=dict)
+    replay: Recording | None = None
     history: tuple[Record, ...] = ()
     read_blob: ReadBlob | None = None
     continued_orderly: bool = False

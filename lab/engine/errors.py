@@ -102,6 +102,15 @@ class EndpointError(InfrastructureError):
     exit_reason = ExitReason.LLM_QUERY_ERROR
 
 
+class ReplayDivergedError(InfrastructureError):
+    """A replayed model has no recorded answer to what it is asked. Another try ends the same."""
+
+    exit_reason = ExitReason.REPLAY_DIVERGED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
+
+
 class AttemptStoppedError(LabError):
     """Raised inside a harness to end the attempt with an exit reason that is no infrastructure error."""
 

@@ -119,8 +119,8 @@ class ModelCallFailed(Base):
     """One try failed. `retry_in` is the wait in seconds before the next try, None when there is none.
 
     `error` is one of: connection, timeout, rate_limit, server, stream_broken, bad_stream, not_json, http_4xx,
-    context_overflow. `usage` stays unknown where the stream died before it came. `partial` is what had
-    arrived, `raw` the beginning of what the server said.
+    context_overflow, replay_diverged. `usage` stays unknown where the stream died before it came. `partial`
+    is what had arrived, `raw` the beginning of what the server said.
     """
 
     kind: Literal["model_call_failed"] = "model_call_failed"

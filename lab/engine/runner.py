@@ -6,15 +6,14 @@ as an exception: whatever breaks is an exit reason. An attempt with a history go
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
 import traceback
-from collections.abc import Iterator
 
 import lab
 from lab.engine import registry
 from lab.engine.agent_sandbox import AgentSandbox, stored_changes
+from lab.engine.answering import answering_for
 from lab.engine.attempt import AttemptResult, AttemptSpec, OnPhase, Phase
 from lab.engine.checkpoint import Checkpoint, wall_time_allowed
 from lab.engine.environments import sandbox_spec_for
@@ -47,7 +46,6 @@ from lab.engine.harnesses.first_request import prompt_facts
 from lab.engine.harnesses.spending import Spending
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
-from lab.engine.llm.scripted import ScriptedServer
 from lab.engine.redact import RedactingSink, Redactor
 from lab.engine.resume import (
     InFlight,
@@ -327,7 +325,8 @@ class _Attempt:
         self.steering.put_first(standing.asks)
         if standing.step:
             self.clock.start()
-        with _endpoint(spec) as model, self._client(model, checkpoint) as client:
+        answering = answering_for(spec, opening=self._opening_length())
+        with answering.endpoint() as model, self._client(model, checkpoint) as client:
             session = Session(
                 config=spec.harness,
                 model=model,
@@ -344,7 +343,15 @@ class _Attempt:
                 spending=self.spending,
                 standing=standing,
             )
-            return self.family.drive(session)
+            ending = self.family.drive(session)
+        if met := answering.difference:
+            ending.detail = "; ".join(filter(None, (ending.detail, met)))
+        return ending
+
+    def _opening_length(self) -> int:
+        """How many messages the conversation had before the model's first turn."""
+        started = self.standing.started
+        return len(started.messages if started is not None else self.conversation.messages)
 
     def _client(self, model: ModelConfig, checkpoint: Checkpoint) -> ModelClient:
         return ModelClient(
@@ -444,13 +451,3 @@ class _Attempt:
             ),
         )
         self.sink.flush()
-
-
-@contextlib.contextmanager
-def _endpoint(spec: AttemptSpec) -> Iterator[ModelConfig]:
-    """The model to ask; a scripted one gets a server of its own while the block runs."""
-    if not spec.model.scripted:
-        yield spec.model
-        return
-    with ScriptedServer(spec.task.plans, seed=spec.seed, chunk_seconds=spec.chunk_seconds) as server:
-        yield spec.model.model_copy(update={"base_url": server.base_url})

@@ -10,12 +10,19 @@ from typing import NamedTuple, Protocol
 
 import tenacity
 
-from lab.engine.errors import AttemptStoppedError, EndpointError, ExitReason, InvalidValueError
+from lab.engine.errors import (
+    AttemptStoppedError,
+    EndpointError,
+    ExitReason,
+    InvalidValueError,
+    ReplayDivergedError,
+)
 from lab.engine.events import ModelCallFailed, ModelCallInterrupted, ModelCallStarted
 from lab.engine.llm.base import Cost, JSONObject, ModelConfig, Reply, Usage
 from lab.engine.llm.bodies import BodyEncoder, complete_body
 from lab.engine.llm.endpoint import list_models, names_of
 from lab.engine.llm.failures import (
+    DIVERGED,
     CallFailure,
     CallInterrupted,
     ContextOverflowError,
@@ -324,6 +331,8 @@ class _Call:
         client = self._client
         if failed.error == "context_overflow":
             return ContextOverflowError(failed.message)
+        if failed.error == DIVERGED:
+            return ReplayDivergedError(failed.message)
         left = self._seconds_left()
         if failed.retryable and left is not None and left <= 0:
             return AttemptStoppedError(

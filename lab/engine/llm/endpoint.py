@@ -35,15 +35,20 @@ _WINDOW_PATHS = (
 )
 _MAX_LIST_BYTES = 16 * 1024 * 1024
 _NAMED = 12
+_OWNER_CHARACTERS = 100
 # Tokens. What a server states beyond it is a mistake of that server.
 LARGEST_WINDOW = 100_000_000
 
 
 class ListedModel(NamedTuple):
-    """A model as the server lists it; `context_window` in tokens, None where the server does not say."""
+    """A model as the server lists it; `context_window` in tokens, None where the server does not say.
+
+    `owned_by` is whom the server calls its owner: the common servers put their own name there.
+    """
 
     id: str
     context_window: int | None
+    owned_by: str = ""
 
 
 class NoModelListError(InvalidValueError):
@@ -127,7 +132,7 @@ def list_models(
     if not isinstance(listed, list):
         raise InvalidValueError("base_url", base_url, f"answers without a list of models;{_hint(url)}")
     return [
-        ListedModel(entry["id"], _window(entry))
+        ListedModel(entry["id"], _window(entry), _owner(entry))
         for entry in listed
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
     ]
@@ -290,6 +295,11 @@ def _said(text: str) -> str:
 
 def _hint(url: str) -> str:
     return " check the path" if url.endswith("/v1") else f" usually the base URL ends in /v1: try {url}/v1"
+
+
+def _owner(entry: JSONObject) -> str:
+    owner = entry.get("owned_by")
+    return owner[:_OWNER_CHARACTERS] if isinstance(owner, str) else ""
 
 
 def _window(entry: JSONObject) -> int | None:

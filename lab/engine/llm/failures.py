@@ -15,6 +15,8 @@ MESSAGE_CHARACTERS = 2_000
 PARTIAL_CHARACTERS = 1_000_000
 # What is read of an answer for its error. Longer than what is kept: secrets are replaced before the cut.
 ANSWER_CHARACTERS = 64 * 1024
+# The type of the error with which a replayed model says that its recording goes another way.
+DIVERGED = "replay_diverged"
 _RAW_NOT_KEPT = "[not kept: the answer held a secret of the lab, perhaps in pieces]"
 
 _OVERFLOW_TEXTS = (
@@ -161,6 +163,8 @@ def way_out(failed: CallFailure, model: ModelConfig, *, key_variable: str = "", 
 def _classified(
     status: int, text: str, *, everything: str, retry_after: float | None, raw: str
 ) -> CallFailure:
+    if status == 400 and f'"type": "{DIVERGED}"' in everything:
+        return CallFailure(DIVERGED, text, status=status, raw=raw, retryable=False)
     if status in {400, 413, 422, 500} and is_context_overflow(everything):
         return CallFailure("context_overflow", text, status=status, raw=raw, retryable=False)
     if status == 429:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import JSONObject
+from lab.engine.llm.local_server import LocalServer
 from lab.engine.llm.scripted_tools import Toolbox, Turn
 from lab.engine.tasks.plans import Plans
 
@@ -31,7 +28,6 @@ PLAN_ENDED = "My script for this task ends here."
 # Of a conversation with so many turns dropped, the place in the plan is still found.
 _MOST_DROPPED = 50
 
-_PIECE = re.compile(r"\s*\S{1,24}|\s+")
 _PLANS: TypeAdapter[Any] = TypeAdapter(Plans)
 
 
@@ -53,7 +49,7 @@ def parse_plans(raw: object, source: str) -> dict[str, list[JSONObject]]:
     return plans
 
 
-class ScriptedServer:
+class ScriptedServer(LocalServer):
     """The scripted models of one run, on a loopback port of their own while the block runs.
 
     `plans` are a task's (model id -> list of plans); `seed` counts from 1; `chunk_seconds` is the pause after
@@ -63,27 +59,15 @@ class ScriptedServer:
     def __init__(
         self, plans: Mapping[str, Sequence[JSONObject]], *, seed: int, chunk_seconds: float = 0.015
     ) -> None:
+        super().__init__(
+            [
+                {"id": name, "object": "model", "owned_by": "scripted", "max_model_len": CONTEXT_WINDOW}
+                for name in SCRIPTED_MODELS
+            ],
+            chunk_seconds=chunk_seconds,
+        )
         self._plans = parse_plans({name: list(listed) for name, listed in plans.items()}, "plans")
         self._seed = seed
-        self.chunk_seconds = chunk_seconds
-        self._server = _Server(self)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True, name="scripted"
-        )
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> ScriptedServer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def answer(self, body: JSONObject) -> JSONObject:
         """The whole chat completion for a request's body."""
@@ -171,123 +155,3 @@ def _measure(body: JSONObject, turn: Turn) -> tuple[JSONObject, str]:
 
 def _tokens(text: str) -> int:
     return math.ceil(len(text) / 4)
-
-
-def _chunks(answer: JSONObject) -> Iterator[JSONObject]:
-    """The answer as `chat.completion.chunk` objects, a few words each, usage last."""
-    base = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    choice = answer["choices"][0]
-    message = choice["message"]
-
-    def chunk(delta: JSONObject, finish_reason: str | None = None) -> JSONObject:
-        return base | {
-            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}],
-            "usage": None,
-        }
-
-    yield chunk({"role": "assistant", "content": ""})
-    for field in ("reasoning_content", "content"):
-        for piece in _pieces(message.get(field) or ""):
-            yield chunk({field: piece})
-    for index, call in enumerate(message.get("tool_calls") or []):
-        function = {"name": call["function"]["name"], "arguments": ""}
-        yield chunk(
-            {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": function}]}
-        )
-        for piece in _pieces(call["function"]["arguments"]):
-            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, choice["finish_reason"])
-    yield base | {"choices": [], "usage": answer["usage"]}
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Three words at a time."""
-    words = _PIECE.findall(text)
-    for start in range(0, len(words), 3):
-        yield "".join(words[start : start + 3])
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, scripted: ScriptedServer) -> None:
-        self.scripted = scripted
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, which a cancel does, is nothing to report."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    # Without Nagle's algorithm and with a buffer, each piece leaves at once and in one packet.
-    disable_nagle_algorithm = True
-    wbufsize = 64 * 1024
-    server: _Server
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the run's own log says what was asked."""
-
-    def do_GET(self) -> None:
-        if self.path.rstrip("/") != "/v1/models":
-            self._send_error(404, f"there is nothing at {self.path}")
-            return
-        models = [
-            {"id": name, "object": "model", "owned_by": "scripted", "max_model_len": CONTEXT_WINDOW}
-            for name in SCRIPTED_MODELS
-        ]
-        self._send_json(200, {"object": "list", "data": models})
-
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.path.rstrip("/") != "/v1/chat/completions":
-            self._send_error(404, f"there is nothing at {self.path}")
-            return
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            self._send_error(400, "the body is not JSON")
-            return
-        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-            self._send_error(400, "the body has no list of messages")
-        elif body.get("model") not in SCRIPTED_MODELS:
-            self._send_error(
-                404, f"the model {body.get('model')!r} does not exist; there are {SCRIPTED_MODELS}"
-            )
-        elif body.get("stream"):
-            self._stream(self.server.scripted.answer(body))
-        else:
-            self._send_json(200, self.server.scripted.answer(body))
-
-    def _stream(self, answer: JSONObject) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        pause = self.server.scripted.chunk_seconds
-        for chunk in _chunks(answer):
-            self._send_piece(b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n")
-            if pause:
-                self.wfile.flush()
-                time.sleep(pause)
-        self._send_piece(b"data: [DONE]\n\n")
-        self.wfile.write(b"0\r\n\r\n")
-        self.wfile.flush()
-
-    def _send_piece(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-
-    def _send_error(self, status: int, message: str) -> None:
-        self._send_json(
-            status, {"error": {"message": message, "type": "invalid_request_error", "code": status}}
-        )
-
-    def _send_json(self, status: int, value: JSONObject) -> None:
-        data = json.dumps(value, ensure_ascii=False).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        self.wfile.flush()
