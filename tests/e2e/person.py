@@ -37,7 +37,7 @@ class Person:
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._jar)
 
     def read(self, path: str) -> str:
-        with self._opener.open(self._lab.url + path, timeout=30) as response:
+        with self._opener.open(self._lab.url + path, timeout=60) as response:
             return str(response.read().decode())
 
     def send(self, path: str, **fields: object) -> str:
@@ -46,7 +46,7 @@ class Person:
         assert token
         body = urllib.parse.urlencode({"csrfmiddlewaretoken": token[1], **fields}, doseq=True).encode()
         request = urllib.request.Request(self._lab.url + path, body, {"Referer": self._lab.url + "/"})
-        with self._opener.open(request, timeout=30) as response:
+        with self._opener.open(request, timeout=60) as response:
             return str(response.url)
 
     def launch(self, model: str = "scripted/solver", task: str = "parse-duration") -> int:

@@ -24,13 +24,13 @@ def test_the_same_seed_plans_the_same_kills_and_another_one_others() -> None:
     assert len({planned(f"{seed}.1") for seed in range(20)}) == 20
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_few_runs_with_random_kills_end_as_if_nothing_had_happened() -> None:
     check(4, 6)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_fifty_runs_with_random_kills_end_as_if_nothing_had_happened(seed: int) -> None:
     check(seed, 50)

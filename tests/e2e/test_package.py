@@ -20,7 +20,7 @@ from tests.house import licences
 from tests.house.tree import ROOT, project_files
 from tests.whole_lab import free_port, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 # What launches one scripted run, or says how it stands, with the installed lab's own services.
 LAUNCH = """
@@ -154,7 +154,7 @@ def test_an_installed_lab_runs_a_scripted_run_to_its_verdict(installed: Path) ->
     )
     try:
         wait_for(
-            lambda: "This link signs you in" in (installed / "up.log").read_text(), what="link", seconds=90
+            lambda: "This link signs you in" in (installed / "up.log").read_text(), what="link", seconds=240
         )
         run(binaries / "python", "-c", LAUNCH, cwd=home, **environment)
         wait_for(
@@ -162,12 +162,12 @@ def test_an_installed_lab_runs_a_scripted_run_to_its_verdict(installed: Path) ->
                 run(binaries / "python", "-c", LOOK, cwd=home, **environment).split() == ["ended", "resolved"]
             ),
             what="a resolved run",
-            seconds=90,
+            seconds=240,
         )
         assert (home / "data" / "trajectory-lab" / "lab.sqlite3").is_file()
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0, (installed / "up.log").read_text()
+        assert process.wait(90) == 0, (installed / "up.log").read_text()
         log.close()
 
 

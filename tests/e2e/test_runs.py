@@ -9,11 +9,12 @@ import pytest
 
 from tests.e2e.harmed_lab import processes_of_lab
 from tests.e2e.person import somebody
+from tests.timing import SOON
 from tests.whole_lab import WholeLab, wait_for
 
 pytestmark = pytest.mark.e2e
 
-SLOW = {"LAB_SCRIPTED_CHUNK_SECONDS": "0.4", "LAB_LEASE_SECONDS": "4"}
+SLOW = {"LAB_SCRIPTED_CHUNK_SECONDS": "0.4", "LAB_LEASE_SECONDS": "8"}
 LAUNCH = """
 from django.contrib.auth.models import User
 from lab.models import HarnessVersion, Model, Task
@@ -51,7 +52,7 @@ def kinds(lab: WholeLab, run: int) -> list[str]:
     return [kind for (kind,) in lab.query("SELECT kind FROM lab_event WHERE run_id = ? ORDER BY seq", run)]
 
 
-def wait_until_ended(lab: WholeLab, run: int, seconds: float = 60) -> str:
+def wait_until_ended(lab: WholeLab, run: int, seconds: float = 180) -> str:
     wait_for(
         lambda: status(lab, run) == "ended", what=f"end of run {run}: {kinds(lab, run)}", seconds=seconds
     )
@@ -72,7 +73,7 @@ def sandboxes(lab: WholeLab) -> list[str]:
 
 
 def wait_until_continued(lab: WholeLab, run: int) -> None:
-    wait_for(lambda: "attempt_continued" in kinds(lab, run), what=f"the next child of run {run}", seconds=90)
+    wait_for(lambda: "attempt_continued" in kinds(lab, run), what=f"the next child of run {run}", seconds=180)
 
 
 def check_log(lab: WholeLab, run: int) -> None:
@@ -82,7 +83,7 @@ def check_log(lab: WholeLab, run: int) -> None:
     assert lab.value("SELECT last_seq FROM lab_run WHERE id = ?", run) == len(seqs)
     assert kinds(lab, run).count("run_ended") == 1
     assert kinds(lab, run)[-1] == "run_ended"
-    wait_for(lambda: not sandboxes(lab), what="the end of every sandbox", seconds=60)
+    wait_for(lambda: not sandboxes(lab), what="the end of every sandbox", seconds=180)
 
 
 def test_a_launched_run_reaches_its_verdict(lab: WholeLab) -> None:
@@ -116,7 +117,7 @@ def test_a_killed_worker_child_costs_no_attempt(slow_lab: WholeLab) -> None:
     wait_until_continued(slow_lab, run)
     assert "model_call_interrupted" in kinds(slow_lab, run)
     assert slow_lab.value("SELECT COUNT(*) FROM lab_attempt WHERE run_id = ?", run) == 1
-    wait_for(lambda: len(sandboxes(slow_lab)) <= 1, what="the end of the first sandbox", seconds=30)
+    wait_for(lambda: len(sandboxes(slow_lab)) <= 1, what="the end of the first sandbox", seconds=90)
     somebody(slow_lab).cancel(run)
     assert wait_until_ended(slow_lab, run) == "cancelled"
     check_log(slow_lab, run)
@@ -170,14 +171,14 @@ def test_a_killed_lab_leaves_no_process_and_the_next_start_removes_its_sandboxes
     os.kill(slow_lab.pid, signal.SIGKILL)
     # The killed process itself stays as a zombie until somebody asks for its end.
     slow_lab.stop()
-    wait_for(lambda: not processes_of_lab(slow_lab), what="the end of every process", seconds=30)
+    wait_for(lambda: not processes_of_lab(slow_lab), what="the end of every process", seconds=90)
     slow_lab.start()
     somebody(slow_lab).cancel(run)
     assert wait_until_ended(slow_lab, run) == "cancelled"
     check_log(slow_lab, run)
 
 
-def test_a_cancel_in_the_middle_of_a_command_ends_the_run_in_time(lab: WholeLab) -> None:
+def test_a_cancel_in_the_middle_of_a_command_ends_the_run_soon(lab: WholeLab) -> None:
     task = lab.program(
         """
 from lab.models import Task
@@ -192,13 +193,13 @@ print(json.dumps(task.slug))
     run = person.launch(task=task)
     wait_for(lambda: "tool_call_started" in kinds(lab, run), what="the command")
     person.cancel(run)
-    assert wait_until_ended(lab, run, seconds=20) == "cancelled"
+    assert wait_until_ended(lab, run) == "cancelled"
     when = "SELECT at FROM lab_event WHERE run_id = ? AND kind = ?"
     asked, ended = (
         dt.datetime.fromisoformat(str(lab.value(when, run, kind)))
         for kind in ("control_asked", "tool_call_interrupted")
     )
-    assert ended - asked < dt.timedelta(seconds=2)
+    assert ended - asked < dt.timedelta(seconds=SOON)
     check_log(lab, run)
 
 
@@ -239,5 +240,5 @@ def test_a_torn_message_while_a_run_goes_on_costs_nothing(slow_lab_with_files: W
 def test_eight_launches_at_once_with_doubled_messages_run_once_each(lab: WholeLab) -> None:
     runs = lab.program(LAUNCH + "print([launch() for _ in range(8)]); messages._send(8)")
     for run in runs:
-        assert wait_until_ended(lab, run, seconds=150) == "agent"
+        assert wait_until_ended(lab, run, seconds=360) == "agent"
         assert lab.value("SELECT COUNT(*) FROM lab_attempt WHERE run_id = ?", run) == 1

@@ -188,7 +188,7 @@ class Story:
                 open_ones.callback(watcher.close)
             wait_for(
                 lambda: self.lab.value("SELECT status FROM lab_run WHERE id = ?", number) == "ended",
-                what=f"end of run {number}", seconds=120,
+                what=f"end of run {number}", seconds=300,
             )  # fmt: skip
             wait_for(
                 lambda: any('"status":"ended"' in text for text in watchers[0].texts), what="its last word"
@@ -242,7 +242,7 @@ class Story:
             self.lab.url + path, headers={"Authorization": f"Bearer {self.token}"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return str(response.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.read().decode())
@@ -352,7 +352,7 @@ def test_a_purge_takes_a_printed_key_out_of_a_lab_that_is_up(story: Story, tmp_p
         env=lab.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     found = json.loads(done.stdout)
     assert (done.returncode, found["runs"], found["no_old_copies"]) == (0, story.runs[:1], True), done.stderr

@@ -27,7 +27,7 @@ def up(data: Path, *before: str, **environment: str) -> subprocess.CompletedProc
         env={**os.environ, "LAB_DATA_DIR": str(data), "LAB_PORT": str(free_port()), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 
@@ -95,10 +95,11 @@ def test_websockets_of_the_lab_are_not_compressed() -> None:
             origin=Origin(lab.url),
             additional_headers={"Cookie": cookie},
             compression="deflate",
+            open_timeout=60,
         ) as opened:
             assert opened.response is not None
             assert "Sec-WebSocket-Extensions" not in opened.response.headers
-            assert "now" in json.loads(opened.recv(timeout=30))
+            assert "now" in json.loads(opened.recv(timeout=60))
 
 
 def test_each_start_prints_one_link_and_a_killed_web_process_comes_back() -> None:
@@ -108,7 +109,7 @@ def test_each_start_prints_one_link_and_a_killed_web_process_comes_back() -> Non
         before = lab.child("uvicorn")
         os.kill(before, signal.SIGKILL)
         wait_for(lambda: "web ended (SIGKILL); it starts again" in lab.output, what="the word of it")
-        wait_for(lambda: lab.get("/healthz") == 200, what="the web process", seconds=60)
+        wait_for(lambda: lab.get("/healthz") == 200, what="the web process", seconds=150)
         assert lab.child("uvicorn") != before
         lab.stop()
         lab.start()
