@@ -201,6 +201,21 @@ def test_the_protocol_is_told_from_expression_class_or_prompts(write: Write) -> 
     assert told(FIRST) == ("fenced", {"tag": "bash", "keeps_unread_replies": True})
 
 
+@pytest.mark.parametrize(
+    ("lines", "shell"),
+    [
+        ("interpreter: [bash, -c]", "bash -c"),
+        ("interpreter: [/bin/bash, -lc]", "bash -lc"),
+        ("environment_class: docker", "bash -lc"),
+        ("environment_class: local", "bash -c"),
+        ("timeout: 3", "bash -c"),
+    ],
+)
+def test_the_shell_is_told_from_interpreter_and_place(write: Write, lines: str, shell: str) -> None:
+    text = TAGGED.replace("environment: {cwd: /testbed}", f"environment: {{{lines}}}")
+    assert import_mini(write(text)).tools[0].settings["shell"] == shell
+
+
 OUTPUTS = (
     Recorded(""),
     Recorded("one\n"),

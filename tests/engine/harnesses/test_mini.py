@@ -111,6 +111,11 @@ TABLE = (
     # Format errors.
     Row("no tool call: a user message says so", ("test_a_reply_that_cannot_be_read",)),
     Row("arguments that are no JSON, an unknown tool, no command", ("test_a_reply_that_cannot_be_read",)),
+    Row(
+        "the sentence `error` of the answer",
+        ("test_the_answer_to_an_unreadable_reply",),
+        differs="the words are the lab's own, in imported templates too",
+    ),
     Row("the reply itself does not join the conversation", ("test_a_reply_that_cannot_be_read",)),
     Row("one bad call among several: none is run", ("test_one_bad_call_among_several",)),
     Row("another text for finish_reason length", ("test_a_reply_cut_by_length",)),
@@ -156,6 +161,11 @@ TABLE = (
     Row("output and errors in one", ("test_each_command_has_a_shell_of_its_own",)),
     Row("a time-out kills all of it", ("test_a_command_that_takes_too_long",)),
     Row("30 seconds by default", ("test_a_command_that_takes_too_long",)),
+    Row(
+        "the local environment runs commands by sh",
+        ("test_import_mini.test_the_shell_is_told_from_interpreter_and_place",),
+        differs="bash -c there too, as in SWE-bench's configuration",
+    ),
     Row("SWE-bench: 60 seconds, bash -c", ("test_the_request_offers_one_shell",)),
     Row(
         "environments docker, singularity, swerex, bubblewrap, contree, and their settings",
