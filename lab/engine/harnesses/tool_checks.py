@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -112,7 +112,8 @@ def _name_problems(field: str, tool: ToolDefinition) -> Iterator[Problem]:
 
 
 def _executor_problems(field: str, tool: ToolDefinition, *, plugins: bool) -> Iterator[Problem]:
-    yield from _schema_problems(f"{field}.parameters", tool.parameters)
+    of_schema = list(_schema_problems(f"{field}.parameters", tool.parameters))
+    yield from of_schema
     if not plugins and tool.executor not in registry.EXECUTORS:
         known = ", ".join(sorted(registry.EXECUTORS))
         yield error(f"{field}.executor", tool.executor, f"is no executor; choose one of {known}")
@@ -127,7 +128,8 @@ def _executor_problems(field: str, tool: ToolDefinition, *, plugins: bool) -> It
     except ValidationError as failed:
         known_settings = tuple(executor.Settings.model_fields)
         yield from of_validation(failed, tool.settings, prefix=f"{field}.settings", known=known_settings)
-    yield from _parameter_problems(f"{field}.parameters", tool, executor)
+    if not any(problem.severity == "error" for problem in of_schema):
+        yield from _parameter_problems(f"{field}.parameters", tool, executor)
 
 
 def _schema_problems(field: str, schema: JSONObject) -> Iterator[Problem]:
@@ -138,7 +140,7 @@ def _schema_problems(field: str, schema: JSONObject) -> Iterator[Problem]:
     draft = Draft202012Validator
     wrong = best_match(draft(draft.META_SCHEMA).iter_errors(schema))
     if wrong is not None:
-        path = [str(step) for step in wrong.absolute_path]
+        path = _steps(wrong.absolute_path)
         said = wrong.message[:_LONGEST_MESSAGE]
         if path and path[-1] == "type":
             said = f"a type is one of {', '.join(_TYPES)}, or a list of them"
@@ -149,16 +151,24 @@ def _schema_problems(field: str, schema: JSONObject) -> Iterator[Problem]:
         yield error(
             f"{field}.type", schema.get("type"), 'must be "object": the arguments of a call are one object'
         )
+    for name, about in schema.get("properties", {}).items():
+        if not isinstance(about, dict):
+            yield error(
+                f"{field}.properties.{name}", about, 'tells a model nothing; write such as {"type": "string"}'
+            )
     # Expressions are those of another language, which Python reads nearly always.
     for odd in draft(draft.META_SCHEMA, format_checker=draft.FORMAT_CHECKER).iter_errors(schema):
-        place = ".".join([field, *map(str, odd.absolute_path)])
+        place = ".".join([field, *_steps(odd.absolute_path)])
         yield warning(place, odd.instance, f"may be refused by servers: {odd.message[:_LONGEST_MESSAGE]}")
+
+
+def _steps(path: Iterable[str | int]) -> list[str]:
+    """A place in a schema, with the entries of lists counted from 1."""
+    return [str(step + 1) if isinstance(step, int) else step for step in path]
 
 
 def _parameter_problems(field: str, tool: ToolDefinition, executor: Executor) -> Iterator[Problem]:
     properties = tool.parameters.get("properties", {})
-    if not isinstance(properties, dict):
-        return
     for names in needed_parameters(executor):
         if not any(name in properties for name in names):
             yield warning(
@@ -168,7 +178,7 @@ def _parameter_problems(field: str, tool: ToolDefinition, executor: Executor) ->
                 "can work",
             )
     required = tool.parameters.get("required", [])
-    missing = [name for name in required if name not in properties] if isinstance(required, list) else []
+    missing = [name for name in required if name not in properties]
     if missing:
         yield warning(
             f"{field}.required", required, f"asks for {', '.join(missing)}, which properties do not describe"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lab.engine import registry
 from lab.engine.errors import InvalidValueError
-from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.harnesses.base import HarnessConfig, PromptFacts
 from lab.engine.harnesses.checks import problems, read_config
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.harnesses.problems import InvalidConfigError, Problem
@@ -132,6 +136,13 @@ def test_presets_have_no_problems_and_no_warnings(name: str) -> None:
             "'int'",
             "a type is one of array, boolean, integer",
         ),
+        (
+            put("tools/Read/parameters/properties/offset", True),
+            "tools.Read.parameters.properties.offset",
+            "True",
+            'write such as {"type": "string"}',
+        ),
+        (put("tools/Read/parameters/required", [1]), "tools.Read.parameters.required.1", "1", "'string'"),
         # Stop rules.
         (put("stop", {"no_tool_call": False}), "stop", "", "set no_tool_call, tool or marker"),
         (put("stop/tool", "Submit"), "stop.tool", "'Submit'", "the tools are Read, Write"),
@@ -268,6 +279,60 @@ def test_a_tool_that_no_command_in_a_text_can_reach_is_refused(protocol: str) ->
         "tools.bash.executor",
         "takes no command alone; choose one of bash, shell",
     )
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a harness as data."""
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, inner in entries:
+        yield (*place, key)
+        yield from places(inner, (*place, key))
+
+
+RAW = {name: load_preset(name).model_dump(mode="json") for name in preset_names()}
+SPOTS = [(name, place) for name, raw in RAW.items() for place in places(raw)]
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "{{ y }}",
+    "xml",
+    [],
+    {},
+    [1],
+    ["a"],
+    [[]],
+    {"a": 1},
+    {"a": True},
+    10**30,
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(spot=st.sampled_from(SPOTS), value=st.sampled_from(ODD))
+def test_whatever_stands_somewhere_the_harness_can_be_used_or_its_problems_are_named(
+    spot: tuple[str, tuple[Any, ...]], value: Any
+) -> None:
+    name, (*steps, last) = spot
+    raw = copy.deepcopy(RAW[name])
+    at: Any = raw
+    for step in steps:
+        at = at[step]
+    at[last] = value
+    config, found = None, ()
+    try:
+        config = read_config(raw)
+    except InvalidConfigError as refusal:
+        found = refusal.problems
+    assert all(problem.field and problem.message for problem in found)
+    if config is not None:
+        assert registry.family(config.family).opening(config, PromptFacts("It fails."), config.limits)
 
 
 def test_code_of_ones_own_is_taken_only_where_the_door_allows_it() -> None:
