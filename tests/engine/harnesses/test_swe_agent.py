@@ -70,7 +70,7 @@ TABLE = (
         "could come along; the tool's description says so",
     ),
     Row(
-        "other bundles: windowed viewer, find and search, edits by line, exit_forfeit, filemap, browser, images",
+        "other bundles: windowed viewer, find and search, edits by line, exit_forfeit, filemap, browser",
         differs="the default configuration offers none; tools are data and bound to the lab's executors",
     ),
     # Parsers.
