@@ -30,13 +30,8 @@ from lab.engine.harnesses.mini import MARKER, Mini, submission
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject, ModelConfig, Price
-from lab.engine.runner import run_attempt
 from lab.engine.sandboxes.base import Sandbox
-from lab.engine.sinks import ListSink
 from lab.engine.steering import Ask, Steering
-from lab.engine.stop import StopSignal
-from lab.engine.tasks.loader import load_task, practice_folder
-from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
 from tests.engine.conftest import MakeTask
 from tests.engine.continuing import Told, cuts, require_same, tell
@@ -750,30 +745,3 @@ def test_from_a_sample_of_prefixes_and_around_each_unread_reply_an_attempt_comes
         assert len(told.of(AttemptContinued)) == 1
         assert len(told.of(HarnessMessage)) == 3
         assert told.events[-1].native_reason == "Submitted"  # type: ignore[union-attr]
-
-
-@pytest.mark.requires("bubblewrap")
-@pytest.mark.parametrize("protocol", TEXT)
-@pytest.mark.parametrize("name", ["parse-duration", "money-split"])
-def test_scripted_models_work_at_practice_tasks_by_commands_in_the_text(
-    protocol: str, name: str, tmp_path: Path
-) -> None:
-    task: TaskSpec = load_task(practice_folder() / name)
-    for model, plans in task.plans.items():
-        spec = AttemptSpec(
-            task=task,
-            harness=mini(protocol),
-            model=ModelConfig(
-                name=model, model_id=model, base_url="", scripted=True, price=Price(basis="scripted")
-            ),
-            limits=MINI.limits,
-            provider=registry.provider("bubblewrap"),
-            data_folder=tmp_path,
-            label=f"mini-{protocol}",
-            chunk_seconds=0,
-        )
-        sink = ListSink()
-        result = run_attempt(spec, sink, StopSignal())
-        assert result.exit_reason is ExitReason.AGENT, sink.events[-1]
-        assert result.verdict == plans[0]["expected"]
-        assert check_inputs(sink.records).differing == []
