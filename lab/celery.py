@@ -21,9 +21,9 @@ from kombu.transport import TRANSPORT_ALIASES  # noqa: E402
 
 from lab.addresses import is_redis  # noqa: E402
 from lab.folder_transport import make_folders  # noqa: E402
+from lab.services.messages import RUNS_QUEUE  # noqa: E402
 from lab.terminal import log_what_nobody_caught  # noqa: E402
 
-RUNS_QUEUE = "runs"
 BUILT_IN_BROKER = "lab-folder://localhost//"
 TRANSPORT_ALIASES["lab-folder"] = "lab.folder_transport:Transport"
 

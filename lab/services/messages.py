@@ -10,7 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from django.conf import settings
 from django.db import transaction
 
+RUNS_QUEUE = "runs"
+# What people wait for while they look: preflights. Runs never take the worker's last `SHORT_CHILDREN`.
+SHORT_QUEUE = "short"
+SHORT_CHILDREN = 2
 CLAIM_TASK = "lab.worker.claim_and_run"
+EXAMINE_TASK = "lab.worker.examine"
 # A message nobody took for so long is superfluous: the tick has rung again since.
 EXPIRES_SECONDS = 120
 
@@ -22,11 +27,17 @@ def ring_workers(*, runs: int = 1) -> None:
     transaction.on_commit(lambda: _sender.send(runs))
 
 
+def ring_for_preflights() -> None:
+    """Queue one message, for one preflight that waits, once the transaction is committed."""
+    transaction.on_commit(lambda: _short_sender.send(1))
+
+
 class _Sender:
     """Sends on a thread of its own: whoever launches waits neither for a broker that is away nor for Celery,
     which takes half a second to load."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, short: bool) -> None:
+        self._short = short
         # Guards the two fields below: requests and the threads of a run ring at once.
         self._lock = threading.Lock()
         self._due = 0
@@ -49,27 +60,36 @@ class _Sender:
                 self._sends = count > 0
             if not count:
                 return
-            _send(count)
+            if self._short:
+                _send_short(count)
+            else:
+                _send(count)
 
 
 def _send(count: int) -> None:
-    from lab.celery import RUNS_QUEUE, app
+    _queue_messages(CLAIM_TASK, RUNS_QUEUE, count)
+
+
+def _send_short(count: int) -> None:
+    _queue_messages(EXAMINE_TASK, SHORT_QUEUE, count)
+
+
+def _queue_messages(task: str, queue: str, count: int) -> None:
+    from lab.celery import app
 
     try:
         for _ in range(count):
-            app.send_task(
-                CLAIM_TASK, queue=RUNS_QUEUE, ignore_result=True, retry=False, expires=EXPIRES_SECONDS
-            )
+            app.send_task(task, queue=queue, ignore_result=True, retry=False, expires=EXPIRES_SECONDS)
     except Exception as error:
-        # Whatever it is, the runs are in the database: the tick rings again.
+        # Whatever it is, the work is in the database: the tick rings again.
         _log.warning("the queue cannot be reached (%s); the tick tries again", error)
 
 
 def _begin_anew() -> None:
-    global _sender
-    _sender = _Sender()
+    global _sender, _short_sender
+    _sender, _short_sender = _Sender(short=False), _Sender(short=True)
 
 
-_sender = _Sender()
+_sender, _short_sender = _Sender(short=False), _Sender(short=True)
 # A fork has no thread of its parent's.
 os.register_at_fork(after_in_child=_begin_anew)

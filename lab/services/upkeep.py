@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from lab.models import Draft, Run
-from lab.services import heartbeats, isolation, leftovers, queue, sign_in, space
-from lab.services.messages import ring_workers
+from lab.services import heartbeats, isolation, leftovers, preflights, queue, sign_in, space
+from lab.services.messages import ring_for_preflights, ring_workers
 
 REAP_SECONDS = 10.0
 LEFTOVERS_SECONDS = 3600.0
@@ -38,6 +38,7 @@ class Upkeep:
         self._next_reap = self._next_leftovers = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
+        self._ring_for_preflights_at = 0.0
 
     def tick(self) -> None:
         """Settle expired leases, remove orphaned sandboxes, ring again for runs whose message was lost.
@@ -57,6 +58,7 @@ class Upkeep:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
         self._tidy_up(now=bool(settled))
         self._ring_for_lost_messages()
+        self._look_after_preflights()
 
     def _take_back(self) -> list[int]:
         """Settle the runs whose workers are gone or do not answer; returns them."""
@@ -119,6 +121,16 @@ class Upkeep:
             ring_workers(runs=startable)
             self._ring_wait = min(self._ring_wait * 2, LONGEST_RING_SECONDS)
             self._ring_at = now + self._ring_wait
+
+    def _look_after_preflights(self) -> None:
+        """End those whose worker is gone, and ring again for those whose message was lost."""
+        if not preflights.anything_goes_on():
+            return
+        for number in preflights.settle_abandoned(is_dead=self._is_dead):
+            _log.warning("preflight %s was taken from a worker that is gone", number)
+        if preflights.waits_too_long() and time.monotonic() >= self._ring_for_preflights_at:
+            self._ring_for_preflights_at = time.monotonic() + LONGEST_RING_SECONDS
+            ring_for_preflights()
 
 
 def reap_sandboxes(*, all_of_them: bool = False) -> list[str]:

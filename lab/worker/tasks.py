@@ -1,4 +1,4 @@
-"""The worker's one task for runs: claim, run, return. Everything it decides with stands in the database."""
+"""The worker's tasks: claim, run or examine, return. Everything they decide with stands in the database."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import sys
 import termios
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from celery import signals  # type: ignore[import-untyped] # has no types
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connections
 
-from lab.celery import RUNS_QUEUE, app
-from lab.services import heartbeats, queue
-from lab.services.messages import ring_workers
+from lab.celery import app
+from lab.engine.errors import ExitReason
+from lab.engine.stop import StopSignal
+from lab.services import heartbeats, preflights, queue
+from lab.services.messages import EXAMINE_TASK, RUNS_QUEUE, ring_for_preflights, ring_workers
 from lab.services.processes import die_with_parent, process_identity
 from lab.worker.frozen import FrozenChildren
-
-if TYPE_CHECKING:
-    from lab.worker.execution import Execution
 
 BEAT_SECONDS = 2.0
 
@@ -45,12 +45,22 @@ _CELERY_SECONDS = 10.0
 @app.task(name="lab.worker.claim_and_run", ignore_result=True)  # type: ignore[untyped-decorator]
 def claim_and_run() -> None:
     """Claim the next run that may start and run one attempt of it."""
+    _unless_it_stops(_claim_and_run)
+
+
+@app.task(name=EXAMINE_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+def examine() -> None:
+    """Take the preflight that has waited longest and examine its model."""
+    _unless_it_stops(_examine)
+
+
+def _unless_it_stops(act: Callable[[], None]) -> None:
     close_old_connections()
     # Set for each task: the pool sets its own handler after a child has started.
     before = signal.signal(signal.SIGTERM, lambda *_: os.write(_speak_own, b"s"))
     try:
         if not _stops(within=0.0):
-            _claim_and_run()
+            act()
     finally:
         signal.signal(signal.SIGTERM, before)
     if _waiting(_hear_own):
@@ -65,23 +75,41 @@ def _claim_and_run() -> None:
     from lab.worker.execution import Execution
 
     execution = Execution(claim)
+    # A byte is an orderly stop; the end of file alone is the death of the main process.
+    with _heard(lambda: execution.hand_over(orderly=_waiting(_hear) or _waiting(_hear_own))):
+        execution.run()
+
+
+def _examine() -> None:
+    preflight = preflights.claim_next(worker=process_identity())
+    if preflight is None:
+        return
+    from lab.services import preflight_work
+
+    stop = StopSignal()
+    with _heard(lambda: stop.set(ExitReason.INFRASTRUCTURE_ERROR)):
+        preflight_work.conduct(preflight=preflight, stop=stop)
+
+
+@contextlib.contextmanager
+def _heard(when_it_stops: Callable[[], None]) -> Iterator[None]:
+    """Call it when the main process stops or dies, or this one is to stop, while the block runs."""
     ended = threading.Event()
-    watcher = threading.Thread(target=_hand_over_when_it_stops, args=(execution, ended), daemon=True)
+
+    def watch() -> None:
+        while not ended.is_set():
+            if _stops(within=0.2):
+                when_it_stops()
+                connections.close_all()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        execution.run()
+        yield
     finally:
         ended.set()
         watcher.join()
-
-
-def _hand_over_when_it_stops(execution: Execution, ended: threading.Event) -> None:
-    while not ended.is_set():
-        if _stops(within=0.2):
-            # A byte is an orderly stop; the end of file alone is the death of the main process.
-            execution.hand_over(orderly=_waiting(_hear) or _waiting(_hear_own))
-            connections.close_all()
-            return
 
 
 def _stops(*, within: float) -> bool:
@@ -152,6 +180,8 @@ def _ring_for_what_waits() -> None:
     try:
         if waiting := queue.startable_runs():
             ring_workers(runs=waiting)
+        if preflights.anything_goes_on():
+            ring_for_preflights()
     except DatabaseError as error:
         _log.warning("the queue cannot be looked at yet (%s); the tick looks later", error)
     finally:

@@ -13,7 +13,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
 
 from lab import services
-from lab.models import Role, Run
+from lab.models import Preflight, Role, Run
 from lab.services import tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
@@ -57,6 +57,8 @@ def launch_of(run: Run) -> dict[str, Any]:
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "controls.ask": lambda run: {"run": run, "control": "pause"},
     "controls.ask_limits": lambda run: {"run": run, "typed": {"max_steps": "20"}},
+    "preflights.ask": lambda run: {"model": run.arm.model},
+    "preflights.cancel": lambda run: {"preflight": Preflight.objects.create(model=run.arm.model)},
     "endpoints.connect": lambda run: {"base_url": "nowhere", "model_id": "", "key_variable": ""},
     "isolation.consent_without_isolation": lambda run: {},
     "people.add": lambda run: {"name": "somebody-new", "role": "viewer", "base_url": BASE},

@@ -18,6 +18,10 @@ from lab.engine.preflight.probes import PROBES
 from lab.engine.stop import StopSignal
 
 State = Literal["running", "answered", "failed", "left_out"]
+# What the common servers call the owner of their models -> the name under which the catalogue mends them.
+_SERVERS = {"sglang": "sglang", "vllm": "vllm", "llamacpp": "llamacpp", "llama.cpp": "llamacpp"}
+# A server that let so many requests in a row run out of time is not asked on.
+_MOST_TIMEOUTS = 2
 _THINKING_TOKENS = 1_024
 
 
@@ -135,7 +139,10 @@ class Examination:
 
     def _is_hopeless(self) -> bool:
         """Nobody answers, or the key is refused: more questions show nothing new."""
-        last = list(self._exchanges.values())[-1]
+        asked = list(self._exchanges.values())
+        last = asked[-1]
+        if [one.failure for one in asked[-_MOST_TIMEOUTS:]] == ["timeout"] * _MOST_TIMEOUTS:
+            return True
         unreachable = last.failure in {"connection", "not_json"} or last.status in {401, 403, 404}
         return last.reply is None and unreachable
 
@@ -160,6 +167,7 @@ class Examination:
             "input_tokens": sum(reply.usage.input_total or 0 for reply in replies),
             "output_tokens": sum(reply.usage.output_total or 0 for reply in replies),
             "calls_in_parallel": self._parallel(),
+            "server": _SERVERS.get(listed.owned_by.lower()) if listed else None,
             "answered_model": next((reply.model for reply in replies if reply.model), None),
             "over_limit": self._over_limit(),
         }

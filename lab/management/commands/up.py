@@ -176,15 +176,19 @@ def _children() -> list[Child]:
     manage = [sys.executable, "-m", "django"]
     return [
         Child("web", web, environment),
-        Child("worker runs", _worker("runs", settings.LAB_RUN_SLOTS), environment),
+        Child("worker runs", _worker(settings.LAB_RUN_SLOTS), environment),
         Child("tick", [*manage, "tick"], environment),
     ]
 
 
-def _worker(queue: str, size: int) -> list[str]:
+def _worker(slots: int) -> list[str]:
+    """One worker for both queues: runs take no more children than there are slots, whoever sends messages."""
+    from lab.services.messages import RUNS_QUEUE, SHORT_CHILDREN, SHORT_QUEUE
+
     return [
         sys.executable, "-m", "celery", "--quiet", "--app", "lab.celery", "worker",
-        "--queues", queue, "--concurrency", str(size), "--pool", "prefork", "--hostname", f"{queue}@%h",
+        "--queues", f"{RUNS_QUEUE},{SHORT_QUEUE}", "--concurrency", str(slots + SHORT_CHILDREN),
+        "--pool", "prefork", "--hostname", f"{RUNS_QUEUE}@%h",
         "--prefetch-multiplier", "1", "--loglevel", "WARNING",
         "--without-heartbeat", "--without-gossip", "--without-mingle",
     ]  # fmt: skip

@@ -382,7 +382,7 @@ class TestOnTheWire:
     def test_the_models_are_listed_with_their_context_window(self) -> None:
         with serve({"finish": {"message": "x"}}) as server:
             assert [tuple(model) for model in list_models(server.base_url, "")] == [
-                (name, 131_072) for name in SCRIPTED_MODELS
+                (name, 131_072, "scripted") for name in SCRIPTED_MODELS
             ]
 
 

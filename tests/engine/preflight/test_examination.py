@@ -11,6 +11,7 @@ from lab.engine.preflight.examination import Examination
 from lab.engine.preflight.findings import Finding, Report, diagnoses
 from tests.fakes import model_server
 from tests.fakes.model_server import HEALTHY, MODEL, WRONG, ModelServer
+from tests.fakes.openai_server import Answer
 
 
 def examined(server: ModelServer, *, settings: JSONObject | None = None, **options: Any) -> Report:
@@ -98,6 +99,30 @@ def test_a_key_that_is_refused_ends_the_examination_at_once() -> None:
     report = examined(server)
     assert [finding.code for finding in report.findings] == ["cannot_ask"]
     assert len(server.calls) == 1
+
+
+def test_a_server_that_never_answers_is_not_asked_everything() -> None:
+    class Silent(ModelServer):
+        def refusal(self, body: JSONObject) -> Answer:
+            return Answer(pieces=[b"{}"], delay=30)
+
+    server = Silent()
+    report = examined(server, seconds=0.3)
+    assert [finding.code for finding in report.findings] == ["cannot_ask"]
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (ModelServer, None),
+        (model_server.SGLang, "sglang"),
+        (model_server.VLLM, "vllm"),
+        (model_server.LlamaCpp, "llamacpp"),
+    ],
+)
+def test_the_servers_kind_is_read_from_its_list_of_models(kind: type[ModelServer], name: str | None) -> None:
+    assert examined(kind()).measured["server"] == name
 
 
 def test_probes_are_told_one_by_one_as_they_begin_and_end() -> None:

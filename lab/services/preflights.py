@@ -1,0 +1,212 @@
+"""Preflights: asked for by people, examined by one worker child or command each, read beside their model.
+
+The state is in the database. Whoever examines holds the row by a lease; one that ran out, or whose holder is
+dead, ends with an error.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import Max, Q, QuerySet
+from django.utils import timezone
+
+from lab.engine.errors import InvalidValueError
+from lab.engine.llm.base import JSONObject, Usage
+from lab.models import HarnessVersion, Model, Preflight, Role
+from lab.services import endpoints
+from lab.services.access import for_role
+from lab.services.errors import FieldErrors
+from lab.services.messages import ring_for_preflights
+
+# A message that was sent is taken within a moment; one that waits for so long is taken for lost.
+RING_AGAIN_SECONDS = 3.0
+CANCELLED = "cancelled before its end"
+_WAITS_OR_RUNS = (Preflight.State.QUEUED, Preflight.State.RUNNING)
+
+
+class OverLimit(NamedTuple):
+    """What the request that is too long would send and cost at least. None: unknown, `why` says why."""
+
+    tokens: int | None
+    dollars: Decimal | None
+    why: str
+
+
+@for_role(Role.OPERATOR)
+def ask(*, by: User, model: Model, over_limit: bool = False) -> Preflight:
+    """Queue an examination of the model. One that waits or goes on already is returned instead.
+
+    `over_limit` asks one request more, which costs what `over_limit_cost` says.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+        FieldErrors: "model" (nothing to examine, or the key is not there), "over_limit" (one goes on
+            without it).
+    """
+    check_can_be_examined(model)
+    try:
+        with transaction.atomic():
+            asked = Preflight.objects.create(model=model, over_limit=over_limit, asked_by=by)
+            ring_for_preflights()
+            return asked
+    except IntegrityError:
+        goes_on = going_on(model)
+    if goes_on is None:
+        # It has ended in between.
+        return ask(by=by, model=model, over_limit=over_limit)
+    if over_limit and not goes_on.over_limit:
+        text = f"over_limit: preflight {goes_on.pk} goes on without it; wait for its end, or cancel it first"
+        raise FieldErrors({"over_limit": text})
+    return goes_on
+
+
+@for_role(Role.OPERATOR)
+def cancel(*, by: User, preflight: Preflight) -> None:
+    """End it: at once while it waits, otherwise whoever examines hears it within a second.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+    """
+    waiting = Preflight.objects.filter(pk=preflight.pk, state=Preflight.State.QUEUED)
+    if not waiting.update(state=Preflight.State.ENDED, ended_at=timezone.now(), error=CANCELLED):
+        Preflight.objects.filter(pk=preflight.pk, state=Preflight.State.RUNNING).update(cancel_asked=True)
+
+
+def begin(*, model: Model, worker: str, over_limit: bool = False) -> Preflight:
+    """A preflight that this process examines at once, without the queue.
+
+    Raises:
+        FieldErrors: "model" as for `ask`, or it is being examined already.
+    """
+    check_can_be_examined(model)
+    try:
+        with transaction.atomic():
+            return Preflight.objects.create(
+                model=model, over_limit=over_limit, state=Preflight.State.RUNNING, **_held(worker)
+            )
+    except IntegrityError:
+        text = f"model: {model.name!r} is being examined already; wait for the end, or cancel it on its page"
+        raise FieldErrors({"model": text}) from None
+
+
+def claim_next(*, worker: str) -> Preflight | None:
+    """Take the preflight that has waited longest; None when none waits."""
+    while True:
+        waiting = Preflight.objects.filter(state=Preflight.State.QUEUED).order_by("pk").first()
+        if waiting is None:
+            return None
+        held = _held(worker)
+        mine = Preflight.objects.filter(pk=waiting.pk, state=Preflight.State.QUEUED)
+        if mine.update(state=Preflight.State.RUNNING, **held):
+            return Preflight.objects.select_related("model__endpoint").get(pk=waiting.pk)
+
+
+def held_by(preflight: Preflight) -> QuerySet[Preflight]:
+    """The row as long as its holder may write about it."""
+    return Preflight.objects.filter(pk=preflight.pk, worker=preflight.worker, state=Preflight.State.RUNNING)
+
+
+def lease_end() -> dt.datetime:
+    """Until when a lease lasts that is taken or renewed now."""
+    return timezone.now() + dt.timedelta(seconds=settings.LAB_LEASE_SECONDS)
+
+
+def settle_abandoned(*, is_dead: Callable[[str], bool]) -> list[int]:
+    """End the preflights whose holder is dead or has not renewed its lease; returns them."""
+    settled = []
+    for row in Preflight.objects.filter(state=Preflight.State.RUNNING):
+        dead = is_dead(row.worker)
+        if not dead and row.lease_until is not None and row.lease_until > timezone.now():
+            continue
+        why = "the worker that examined it died" if dead else "the worker that examined it does not answer"
+        ended = held_by(row).filter(lease_until=row.lease_until)
+        if ended.update(state=Preflight.State.ENDED, ended_at=timezone.now(), error=f"{why}; run it again"):
+            settled.append(row.pk)
+    return settled
+
+
+def anything_goes_on() -> bool:
+    """Whether one waits or runs; an idle lab need not look any further."""
+    return Preflight.objects.filter(state__in=_WAITS_OR_RUNS).exists()
+
+
+def waits_too_long() -> bool:
+    """Whether one waits whose message was lost, or for which no worker has time."""
+    since = timezone.now() - dt.timedelta(seconds=RING_AGAIN_SECONDS)
+    return Preflight.objects.filter(state=Preflight.State.QUEUED, created_at__lt=since).exists()
+
+
+def going_on(model: Model) -> Preflight | None:
+    """The model's preflight that waits or runs."""
+    return Preflight.objects.filter(model=model, state__in=_WAITS_OR_RUNS).first()
+
+
+def newest_ended(models: Iterable[Model]) -> dict[int, Preflight]:
+    """Model row -> its newest preflight that came to a result; a model without one is not in it."""
+    with_result = ~Q(outcome="")
+    newest = (
+        Preflight.objects.filter(with_result, model__in=models).values("model").annotate(newest=Max("pk"))
+    )
+    rows = Preflight.objects.filter(pk__in=[row["newest"] for row in newest])
+    return {row.model_id: row for row in rows.select_related("model")}
+
+
+def failing(models: Iterable[Model]) -> list[Preflight]:
+    """The newest preflights of these models that say runs would be worthless, by the models' names."""
+    found = newest_ended(models).values()
+    return sorted(
+        (row for row in found if row.outcome == Preflight.Outcome.FAILING), key=lambda row: row.model.name
+    )
+
+
+def failing_titles(preflight: Preflight) -> list[str]:
+    """What of its findings makes runs worthless, in words."""
+    return [found["title"] for found in preflight.findings if found["severity"] == "failing"]
+
+
+def wanted_window() -> int | None:
+    """The most context that a harness of the lab allows, in tokens; None when none sets a limit."""
+    windows = [
+        limits["max_context_tokens"]
+        for limits in HarnessVersion.objects.newest().values_list("config__limits", flat=True)
+        if isinstance(limits, dict) and limits.get("max_context_tokens")
+    ]
+    return max(windows, default=None)
+
+
+def over_limit_cost(model: Model) -> OverLimit:
+    """What the over-limit request sends, one token more than fits, and its price by the model's basis."""
+    # Imported late: the price table is large.
+    from lab.engine.pricing import price_call
+
+    newest = newest_ended([model]).get(model.pk)
+    window = (newest.measured.get("context_window_tokens") if newest else None) or model.context_window
+    if not window:
+        return OverLimit(None, None, "how much context the server has is not known yet")
+    config = endpoints.model_config(model)
+    usage = Usage(input_total=window + 1, input_uncached=window + 1, output_total=1)
+    now = timezone.now()
+    cost = price_call(config.price, usage, model=config.model_id, at=now, base_url=config.base_url)
+    return OverLimit(window + 1, cost.amount, cost.note)
+
+
+def check_can_be_examined(model: Model) -> None:
+    """Raises: FieldErrors: "model", for one that the lab itself serves or whose key is not there."""
+    if model.scripted or model.replay:
+        text = f"model: {model.name!r} is served by the lab itself; there is nothing to examine"
+        raise FieldErrors({"model": text})
+    try:
+        endpoints.key_for(model.endpoint)
+    except InvalidValueError as error:
+        raise FieldErrors({"model": f"model: {model.name!r} cannot be asked: {error}"}) from error
+
+
+def _held(worker: str) -> JSONObject:
+    return {"worker": worker, "started_at": timezone.now(), "lease_until": lease_end()}
