@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from lab.engine import registry
-from lab.engine.attempt import AttemptSpec
 from lab.engine.errors import InvalidValueError
 from lab.engine.events import (
     HarnessMessage,
-    HistoryRewritten,
     LimitReached,
     ModelCallFinished,
-    ModelCallStarted,
-    PatchCaptured,
     ToolCallFinished,
     ToolCallStarted,
 )
-from lab.engine.harnesses.base import HarnessConfig, PromptFacts
+from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.checks import errors
-from lab.engine.harnesses.conversation import check_inputs
-from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.r2e import R2E
-from lab.engine.limits import Limits
-from lab.engine.llm.base import JSONObject, ModelConfig, Price, Reply
+from lab.engine.llm.base import Reply
 from lab.engine.sandboxes.base import Sandbox
-from lab.engine.steering import Ask, Steering
-from lab.engine.tasks.spec import TaskSpec
-from lab.engine.verify.base import Outcome
-from tests.engine.conftest import MakeTask
-from tests.engine.continuing import MakeSpec, Told, cuts, require_same, tell
-from tests.engine.harnesses.driving import Driven, call, calls, drive
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, says, stream
+from tests.engine.harnesses.driving import call, calls
+from tests.engine.harnesses.r2e_replies import (
+    FACTS,
+    NATIVE,
+    XML,
+    block,
+    contents,
+    ended,
+    gives,
+    limits,
+    options,
+    run,
+    runs,
+    submits,
+)
+from tests.fakes.openai_server import delta, says, stream
 
 
 class Row(NamedTuple):
@@ -143,17 +140,24 @@ TABLE = (
     Row("a trailing note with the steps remaining", ("test_every_message_to_the_model_says_how_many_steps",)),
     Row("… or that the maximum is reached: submit now", ("test_beyond_the_soft_limit_the_model_is_told_to",)),
     Row("no call: a fixed reprimand, the loop goes on", ("test_a_reply_without_a_call_is_reprimanded",)),
-    Row("XML: condensing above 28,000 tokens", ("test_old_observations_are_condensed_above_the_limit",)),
     Row(
-        "… the oldest first, never the first or last message", ("test_old_observations_are_condensed_above",)
+        "XML: condensing above 28,000 tokens",
+        ("harnesses.test_r2e_whole.test_old_observations_are_condensed_above_the_limit",),
+    ),
+    Row(
+        "… the oldest first, never the first or last message",
+        ("harnesses.test_r2e_whole.test_old_observations_are_condensed_above",),
     ),
     Row(
         "… for each request anew",
-        ("test_old_observations_are_condensed_above", "test_nothing_is_condensed_twice"),
+        (
+            "harnesses.test_r2e_whole.test_old_observations_are_condensed_above",
+            "harnesses.test_r2e_whole.test_nothing_is_condensed_twice",
+        ),
         differs="once condensed stays condensed: the same, since the conversation only grows; tokens are the "
         "server's count where it gives one",
     ),
-    Row("native: no condensing", ("test_native_conversations_are_never_condensed",)),
+    Row("native: no condensing", ("harnesses.test_r2e_whole.test_native_conversations_are_never_condensed",)),
     Row(
         "three tries of a call, 60 seconds apart on rate limits",
         ("llm.test_client",),
@@ -192,7 +196,7 @@ TABLE = (
     Row("grading", differs="the task decides how it is verified, whatever the harness"),
     Row(
         "the patch is the staged diff of everything",
-        ("test_an_exhausted_limit_still_captures_and_verifies",),
+        ("harnesses.test_r2e_whole.test_an_exhausted_limit_still_captures_and_verifies",),
         differs="the lab captures the patch in the same way for every family",
     ),
     # What every family owes.
@@ -203,14 +207,12 @@ TABLE = (
     ),
     Row("missing and double ids", ("test_missing_and_double_ids_are_made_good",)),
     Row("a reply cut by its length is never executed", ("test_a_reply_cut_by_its_length_is_never_executed",)),
-    Row("an exhausted limit still captures and verifies", ("test_an_exhausted_limit_still_captures",)),
+    Row(
+        "an exhausted limit still captures and verifies",
+        ("harnesses.test_r2e_whole.test_an_exhausted_limit_still_captures",),
+    ),
     Row("the context limit on an estimate is marked", ("test_without_usage_the_limit_is_held_against",)),
 )
-
-XML = load_preset("r2e")
-NATIVE = XML.model_copy(update={"protocol": "native"})
-FACTS = PromptFacts("Fix the bug.", "/workspace")
-CONDENSED = R2E.feedback["condensed"].template
 
 
 def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> None:
@@ -218,58 +220,13 @@ def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> No
         assert row.tests or row.differs, row.said
         for shown in row.tests:
             module, _, name = shown.rpartition(".")
-            place = f"tests.engine.{module}" if module else "tests.engine.harnesses.test_r2e"
+            place = f"tests.engine.{module}" if module else __name__
             if shown.startswith("llm."):
                 place, name = f"tests.engine.{shown}", "test_"
             names = vars(importlib.import_module(place))
             found = any(known.startswith(name) and callable(names[known]) for known in names)
             assert found or name == "test_", (row.said, shown)
     assert len({row.said for row in TABLE}) == len(TABLE)
-
-
-def block(name: str, **values: object) -> str:
-    rows = [f"<parameter={key}>{value}</parameter>\n" for key, value in values.items()]
-    return f"<function={name}>\n{''.join(rows)}</function>"
-
-
-def gives(name: str, protocol: str = "xml", *, prompt: int = 100, **values: object) -> Answer:
-    """A reply that makes one call."""
-    if protocol == "native":
-        return calls(call(name, dict(values)), prompt=prompt)
-    return says(f"I go on.\n{block(name, **values)}", prompt=prompt, completion=20)
-
-
-def runs(command: str, protocol: str = "xml", **more: Any) -> Answer:
-    return gives("execute_bash", protocol, cmd=command, **more)
-
-
-def submits(protocol: str = "xml") -> Answer:
-    return gives("finish", protocol, command="submit", result="Mended.")
-
-
-def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        driven = drive(server, sandbox, **{"config": XML, **options})
-    # Whatever happens, the log alone gives each request as it was sent.
-    assert check_inputs(driven.records).differing == []
-    return driven
-
-
-def limits(**changed: object) -> Limits:
-    return XML.limits.model_copy(update=changed)
-
-
-def options(config: HarnessConfig = XML, **changed: object) -> HarnessConfig:
-    return config.model_copy(update={"options": {**config.options, **changed}})
-
-
-def ended(driven: Driven) -> tuple[str, str]:
-    assert driven.ending is not None, driven.raised
-    return driven.ending.reason.value, driven.ending.native_reason
-
-
-def contents(driven: Driven, number: int) -> list[str]:
-    return [message["content"] for message in driven.sent(number)["messages"]]
 
 
 def test_the_four_tools_and_their_schemas_are_r2e_gyms() -> None:
@@ -632,178 +589,7 @@ def test_a_reply_cut_by_the_last_of_the_tokens_ends_the_run(sandbox: Sandbox) ->
     assert driven.events(HarnessMessage) == []
 
 
-LONG = "head -c 8000 /dev/zero | tr '\\0' x"
-
-
-def growing(count: int, protocol: str = "xml") -> list[Answer]:
-    """Replies with commands of long output, each counted by the server as 2,000 tokens more."""
-    return [runs(LONG, protocol, prompt=2_000 * number) for number in range(1, count + 1)]
-
-
-def test_old_observations_are_condensed_above_the_limit_oldest_first(sandbox: Sandbox) -> None:
-    config = options(condense_above_tokens=6_500)
-    driven = run(sandbox, *growing(5), submits(), config=config)
-    first = contents(driven, 3)
-    assert first.count(CONDENSED) == 1
-    assert first[3] == CONDENSED
-    assert first[1].startswith("The repository")
-    assert first[-1].startswith("Exit code: 0")
-    rewritten = driven.events(HistoryRewritten)
-    assert rewritten[0].reason == "condensed"
-    assert rewritten[0].replaced == {3: {"role": "user", "content": CONDENSED}}
-    assert rewritten[0].messages == []
-    assert rewritten[0].step == 4
-    assert 0 < (rewritten[0].context_tokens or 0) <= 6_500
-    last = contents(driven, 5)
-    assert last[3] == last[5] == CONDENSED
-    assert last[-1].startswith("Exit code: 0")
-    assert [message["role"] for message in driven.sent(5)["messages"][1:]] == ["user", "assistant"] * 5 + [
-        "user"
-    ]
-
-
-def test_nothing_is_condensed_twice_and_never_the_last_observation(sandbox: Sandbox) -> None:
-    driven = run(sandbox, *growing(4), submits(), config=options(condense_above_tokens=1))
-    places = [sorted(event.replaced) for event in driven.events(HistoryRewritten)]
-    assert places == [[3], [5], [7]]
-    assert contents(driven, 4)[-1].startswith("Exit code: 0")
-    driven = run(sandbox, *growing(4), submits(), config=options(condense_above_tokens=0))
-    assert driven.events(HistoryRewritten) == []
-
-
-def test_what_a_person_wrote_is_never_condensed(sandbox: Sandbox) -> None:
-    steering = Steering()
-    steering.put(Ask("message", "ann", 1, {"text": "Look at thing.py."}))
-    driven = run(sandbox, *growing(3), submits(), config=options(condense_above_tokens=1), steering=steering)
-    assert "Look at thing.py." in contents(driven, 3)
-    assert contents(driven, 3).count(CONDENSED) == 2
-
-
-def test_native_conversations_are_never_condensed(sandbox: Sandbox) -> None:
-    config = options(NATIVE, condense_above_tokens=1)
-    driven = run(sandbox, *growing(3, "native"), submits("native"), config=config)
-    assert driven.events(HistoryRewritten) == []
-
-
-def test_every_observation_is_condensed_once_however_long_the_conversation_gets(sandbox: Sandbox) -> None:
-    config = options(condense_above_tokens=1)
-    driven = run(sandbox, *growing(30), submits(), config=config, limits=limits(max_context_tokens=None))
-    rewritten = [len(event.replaced) for event in driven.events(HistoryRewritten)]
-    assert rewritten == [1] * 29
-
-
 def test_an_option_that_cannot_be_used_is_named() -> None:
     for changed, field in (({"soft_max_steps": -1}, "soft_max_steps"), ({"max_step": 3}, "max_step")):
         with pytest.raises(InvalidValueError, match=f"options.{field}"):
             R2E().opening(options(**changed), FACTS, XML.limits)
-
-
-# Whole attempts: continued from everywhere, captured and verified.
-
-HIDDEN = "from thing import f\n\n\ndef test_f():\n    assert f() == 2\n"
-
-
-@pytest.fixture
-def task(make_task: MakeTask) -> TaskSpec:
-    return make_task(
-        {"thing.py": "def f():\n    return 1\n", ".gitignore": "*.log\n"},
-        command=("python", "-m", "pytest", "test_thing.py"),
-        test_files={"test_thing.py": HIDDEN},
-        fail_to_pass=("test_thing.py::test_f",),
-    )
-
-
-@pytest.fixture(scope="module")
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("r2e-data")
-
-
-@pytest.fixture
-def make_with(data_folder: Path, task: TaskSpec) -> Callable[[HarnessConfig], MakeSpec]:
-    def make(config: HarnessConfig) -> MakeSpec:
-        def make_spec(server: FakeOpenAI) -> AttemptSpec:
-            return AttemptSpec(
-                task=task,
-                harness=config,
-                model=ModelConfig(
-                    name="fake", model_id="fake", base_url=server.base_url, price=Price(basis="unknown")
-                ),
-                limits=config.limits,
-                provider=registry.provider("process"),
-                data_folder=data_folder,
-                label="run-7-1",
-                retry_seconds=20.0,
-            )
-
-        return make_spec
-
-    return make
-
-
-def script(protocol: str) -> list[list[Answer]]:
-    """Long outputs that are condensed, a reply without a call, an unknown function, an edit, the end."""
-    edit = gives(
-        "file_editor",
-        protocol,
-        command="str_replace",
-        path="thing.py",
-        old_str="return 1",
-        new_str="return 2",
-    )
-    steps = [
-        *growing(2, protocol),
-        says("I am not sure.", prompt=5_000),
-        runs(LONG, protocol, prompt=6_000),
-        gives("nonsense", protocol, prompt=8_000),
-        edit,
-        submits(protocol),
-    ]
-    return [[step] for step in steps]
-
-
-@pytest.mark.parametrize("protocol", ["xml", "native"])
-def test_from_every_prefix_of_its_log_an_attempt_comes_to_the_same_end(
-    make_with: Callable[[HarnessConfig], MakeSpec], protocol: str
-) -> None:
-    config = options(condense_above_tokens=4_000).model_copy(update={"protocol": protocol})
-    make = make_with(config)
-    whole = tell(make, script(protocol))
-    assert whole.result.verdict is Outcome.RESOLVED, whole.result
-    assert bool(whole.of(HistoryRewritten)) is (protocol == "xml")
-    assert whole.of(HarnessMessage)
-    for cut in cuts(whole):
-        told = tell(make, script(protocol), before=whole, cut=cut)
-        require_same(told, whole, cut=cut)
-        assert rewritings(told) == rewritings(whole)
-        assert [event.step for event in told.of(HarnessMessage)] == [3]
-
-
-def rewritings(told: Told) -> list[tuple[int, dict[int, JSONObject]]]:
-    return [(event.step, event.replaced) for event in told.of(HistoryRewritten)]
-
-
-def test_an_exhausted_limit_still_captures_and_verifies(
-    make_with: Callable[[HarnessConfig], MakeSpec],
-) -> None:
-    whole = tell(make_with(XML), script("xml"), limits=limits(max_steps=6))
-    assert whole.result.exit_reason.value == "max_turns"
-    assert whole.result.verdict is Outcome.RESOLVED
-    (captured,) = whole.of(PatchCaptured)
-    assert captured.native_reason == "abs_step_limit"
-    assert "return 2" in captured.patch
-    assert len(whole.of(ModelCallStarted)) == 6
-
-
-def test_the_command_line_runs_it(tmp_path: Path) -> None:
-    out = tmp_path / "events.jsonl"
-    lab = [sys.executable, "-m", "lab.engine", "--data-folder", str(tmp_path / "data")]
-    asked = ["--task", "parse-duration", "--harness", "r2e", "--model", "scripted/solver"]
-    done = subprocess.run(
-        [*lab, *asked, "--sandbox", "process", "--out", str(out)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "verdict: resolved" in done.stdout
-    checked = subprocess.run(
-        [*lab, "--rebuild-inputs", str(out)], capture_output=True, text=True, timeout=300
-    )
-    assert checked.returncode == 0, checked.stdout
