@@ -14,6 +14,7 @@ from lab.engine.events import (
     AttemptStarted,
     Event,
     FileChange,
+    HarnessMessage,
     LimitReached,
     ModelCallFailed,
     ModelCallFinished,
@@ -200,7 +201,7 @@ def answered(
             usage=usage,
             seconds=1.4,
         ),
-        message={"role": "assistant", "content": content},
+        message=message_of(content, tool_calls),
         cost=cost
         or Cost(
             amount=Decimal("0.0058"),
@@ -210,6 +211,15 @@ def answered(
         ),
         context_tokens=2318 + 100 * step,
     )
+
+
+def message_of(content: str, calls: tuple[ToolCall, ...] = ()) -> dict[str, object]:
+    """A reply as it joins the conversation of a harness that takes all its calls."""
+    called = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": content} | ({"tool_calls": called} if called else {})
 
 
 def failed_request(step: int, *, request: int = 1, retry_in: float | None = 2.0) -> ModelCallFailed:
@@ -405,3 +415,56 @@ def believable(run: Run, *, outcome: str = "unresolved") -> int:
         *ending(outcome=outcome, steps=7),
     ]
     return append(run, *events)
+
+
+def written_step(
+    step: int,
+    tool: str,
+    executor: str,
+    arguments: dict[str, object],
+    *,
+    markup: str,
+    ended: ToolCallFinished,
+    said: str = "I look.",
+    raw: str = "",
+) -> list[Event]:
+    """A step whose call stands in the reply's text as `markup`; `raw` is what the harness took, else all."""
+    return [
+        asked(step),
+        answered(step, content=f"{said}\n\n{markup}"),
+        ToolCallStarted(
+            step=step,
+            index=1,
+            call_id="xml-1",
+            tool=tool,
+            executor=executor,
+            arguments=arguments,
+            raw_arguments=raw or markup,
+            timeout=None,
+        ),
+        ended,
+    ]
+
+
+def unread_step(
+    step: int,
+    content: str,
+    *calls: tuple[str, str],
+    reason: str = "no_call",
+    detail: str = "there is no call",
+    drops: bool = False,
+    form: str = "",
+) -> list[Event]:
+    """A step whose reply the harness could not execute; `drops`: it leaves the reply out."""
+    reply = answered(step, *calls, content=content)
+    message = {} if drops else message_of(content)
+    return [
+        asked(step),
+        reply.model_copy(update={"message": message, "unread_form": form}),
+        HarnessMessage(
+            step=step,
+            reason=reason,
+            detail=detail,
+            message={"role": "user", "content": "Every reply makes exactly one call."},
+        ),
+    ]

@@ -86,6 +86,13 @@ class RunFacts(models.Model):
     # People stepped in: rates, pairs and costs leave such a run out unless asked, and count it beside them.
     limits_changed = models.BooleanField(default=False, db_default=False)
     got_message = models.BooleanField(default=False, db_default=False)
+    # Of the newest attempt: replies, those of which no call was understood though one was needed, and those
+    # with what looks like a call in a form that the harness does not take. NULL in older roll-ups.
+    replies = models.PositiveIntegerField(null=True, blank=True)
+    format_errors = models.PositiveIntegerField(null=True, blank=True)
+    unread_forms = models.JSONField(default=dict, blank=True, db_default={})
+    # The newest step that counts as a format error so far: a later call of it may be understood.
+    format_error_step = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         db_table = "lab_run_facts"

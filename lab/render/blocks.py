@@ -19,6 +19,9 @@ SHOWN_CHARACTERS = 3_000
 _REASONING_SHOWN = 160
 _CUT_NOTE = re.compile(r"\n\[(?:\d+ characters truncated|[^\]\n]{0,80}\d[^\]\n]{0,80})\]\s*$")
 
+# The same note between a head and a tail, or inside of what a harness puts around.
+_CUT_INSIDE = re.compile(r"^\[\d+ (?:lines|characters) truncated\]$", re.M)
+
 
 def body_url(run: int, seq: int, part: str) -> str:
     """Where the whole of a part is fetched from."""
@@ -113,16 +116,38 @@ def binary_block(title: str, total: int | None, *, run: int, seq: int, part: str
     )
 
 
-def seen_mark(observation: Excerpt, dropped: int, *, run: int, seq: int, part: str) -> str:
-    """The dashed rule that says how much of an output the model saw; "" when it saw everything."""
-    if dropped <= 0 or observation.characters is None:
+def note(words: str, *, name: str = "warning", icon_name: str = "warning", more: str = "") -> str:
+    """A line of its own in a step: words, and markup that follows them."""
+    return f'<div class="note-row {name}">{icon(icon_name)}<div>{visible_html(words)}{more}</div></div>'
+
+
+def fetched_line(run: int, seq: int, part: str, words: str) -> str:
+    """A quiet line that gives way to a text when asked for it; works as a link without script."""
+    url = body_url(run, seq, part)
+    return f'<p class="fetched"><a class="more" {_fetched_into(".fetched", url)}>{words}</a></p>'
+
+
+def seen_mark(observation: Excerpt, dropped: int, *, run: int, seq: int, part: str, printed: int = 0) -> str:
+    """The dashed rule that says how much of an output the model saw; "" when it saw everything.
+
+    `printed` are the characters of the output: a harness may leave out of it by its own wording, which counts
+    nothing as dropped.
+    """
+    if observation.characters is None:
         return ""
-    note = _CUT_NOTE.search(observation.ending)
-    seen = observation.characters - (len(note.group()) if note else 0)
+    if dropped <= 0:
+        if observation.characters >= printed:
+            return ""
+        shown = more_link(run, seq, part, "show what it saw")
+        seen = f"{observation.characters:,} characters instead of these {printed:,}"
+        return f'<p class="seen-mark">the model saw {seen} · {shown}</p>'
+    cut = _CUT_NOTE.search(observation.ending)
     rest = more_link(run, seq, part, "show the rest")
-    return (
-        f'<p class="seen-mark">the model saw the first {seen:,} of {seen + dropped:,} characters · {rest}</p>'
-    )
+    if cut is None and _CUT_INSIDE.search(observation.text):
+        return f'<p class="seen-mark">the model did not see {dropped:,} characters in the middle · {rest}</p>'
+    head = observation.characters - (len(cut.group()) if cut else 0)
+    seen = f"the first {head:,} of {head + dropped:,} characters"
+    return f'<p class="seen-mark">the model saw {seen} · {rest}</p>'
 
 
 def reasoning_block(text: Excerpt, *, run: int, seq: int) -> str:

@@ -134,6 +134,13 @@ def replaced(old: str, new: str, *, lines: int = 80) -> SafeString:
     return safe(_table(rows[:lines]) + more)
 
 
+def added(new: str, *, lines: int = 80) -> SafeString:
+    """What an edit puts in as safe HTML, at most `lines` lines of it."""
+    rows = [DiffLine("+", None, line) for line in new[:40_000].removesuffix("\n").split("\n")]
+    more = f'<p class="cut-mark">{len(rows) - lines:,} more lines</p>' if len(rows) > lines else ""
+    return safe(_table(rows[:lines]) + more)
+
+
 def line_counts(old: str, new: str) -> tuple[int, int]:
     """How many lines a replacement adds and removes, common head and tail apart."""
     before, after = old.split("\n"), new.split("\n")

@@ -9,9 +9,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from lab.engine.events import Record
-from lab.render.kinds import Kind, call_kind, icon_of
+from lab.render.kinds import FINALS, ICONS, Kind, call_kind, icon_of
+from lab.render.text import words_of
 
 Payload = Mapping[str, Any]
+_CUT = frozenset({"length", "max_tokens", "max_new_tokens"})
+# A step whose reply could not be executed.
+UNREAD_ICON = "warning"
 StepState = Literal["answering", "waiting", "running", "done", "interrupted", "failed"]
 
 
@@ -29,8 +33,29 @@ class LogEvent:
     @classmethod
     def of(cls, record: Record) -> LogEvent:
         """The event of a whole record."""
-        payload = record.event.model_dump(mode="json")
+        payload = without_repeats(record.event.kind, record.event.model_dump(mode="json"))
         return cls(record.seq, record.attempt, payload.get("step"), record.event.kind, record.at, payload)
+
+
+# What joins the conversation repeats what stands beside it.
+_REPEATED: dict[str, tuple[str, ...]] = {
+    "model_call_finished": ("message",),
+    "tool_call_finished": ("message",),
+    "attempt_started": ("parameters",),
+}
+
+
+def without_repeats(kind: str, payload: Payload) -> dict[str, Any]:
+    """The payload without what repeats what stands beside it.
+
+    Of a reply stays how many calls joined the conversation with it, as `joined_calls`; None: it did not join.
+    """
+    kept = {name: value for name, value in payload.items() if name not in _REPEATED.get(kind, ())}
+    if kind == "model_call_finished":
+        message = payload.get("message")
+        message = message.get("$plain", message) if isinstance(message, Mapping) else {}
+        kept["joined_calls"] = len(message.get("tool_calls") or ()) if message else None
+    return kept
 
 
 @dataclass(slots=True)
@@ -77,6 +102,25 @@ class CallView:
     def interrupted(self) -> bool:
         return self.ended is not None and self.ended.kind == "tool_call_interrupted"
 
+    @property
+    def submitted(self) -> bool:
+        """Whether this call ended the agent's work."""
+        return bool(self.result.get("submitted"))
+
+    @property
+    def handed_back(self) -> bool:
+        """Whether this is a call that hands in, and was answered instead: with a review, or an error."""
+        name = (self.executor or self.tool).lower()
+        return self.ended is not None and name in FINALS and not self.submitted and not self.interrupted
+
+    def end(self, event: LogEvent) -> None:
+        """Take in how the call ended; whether it handed in the work is known only now."""
+        self.ended = event
+        if self.submitted:
+            self.kind, self.icon = "final", ICONS["final"]
+        elif self.handed_back:
+            self.kind, self.icon = "read", ICONS["read"]
+
 
 @dataclass(slots=True)
 class StepView:
@@ -90,12 +134,13 @@ class StepView:
     reply: LogEvent | None = None
     calls: list[CallView] = field(default_factory=list)
     rewritten: list[LogEvent] = field(default_factory=list)
+    told: list[LogEvent] = field(default_factory=list)
     state: StepState = "answering"
 
     @property
     def first_seq(self) -> int:
-        started = next((event for event in self.events if event.kind == "model_call_started"), self.events[0])
-        return started.seq
+        """The number the step is called by. It stays the same as the log grows."""
+        return self.events[0].seq
 
     @property
     def last_seq(self) -> int:
@@ -108,14 +153,15 @@ class StepView:
     @property
     def kind(self) -> Kind:
         if self.calls:
-            return self.calls[0].kind
-        return "final" if self.reply is not None and not self.announced_calls else "shell"
+            return "final" if any(call.submitted for call in self.calls) else self.calls[0].kind
+        answers = self.reply is not None and not self.announced_calls and not self.told
+        return "final" if answers else "shell"
 
     @property
     def icon(self) -> str:
         if self.calls:
-            return self.calls[0].icon
-        return "speech"
+            return ICONS["final"] if self.kind == "final" else self.calls[0].icon
+        return UNREAD_ICON if self.told else "speech"
 
     @property
     def answer(self) -> Payload:
@@ -127,6 +173,38 @@ class StepView:
     def announced_calls(self) -> Sequence[Any]:
         calls = self.answer.get("tool_calls")
         return calls if isinstance(calls, Sequence) else ()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the reply did not join the conversation."""
+        return self.reply is not None and self.reply.payload.get("joined_calls", 0) is None
+
+    @property
+    def cut(self) -> bool:
+        """Whether the reply was cut by its length."""
+        return words_of(self.answer.get("finish_reason")) in _CUT
+
+    @property
+    def unexecuted_calls(self) -> list[tuple[int, Payload]]:
+        """Native calls of the reply that the harness did not execute and never will, by their places."""
+        executed = {call.started.payload.get("call_id") for call in self.calls}
+        joined = self.reply.payload.get("joined_calls") if self.reply is not None else None
+        is_over = self.told or self.cut or (self.calls and (joined or 0) < len(self.announced_calls))
+        if self.pending or not is_over:
+            return []
+        return [
+            (place, call)
+            for place, call in enumerate(self.announced_calls)
+            if isinstance(call, Mapping) and call.get("id") not in executed
+        ]
+
+    @property
+    def text_call(self) -> CallView | None:
+        """The call that stands in the reply's text, None when the calls came as such."""
+        announced = {call.get("id") for call in self.announced_calls if isinstance(call, Mapping)}
+        call = self.calls[0] if self.calls else None
+        is_native = call is None or call.malformed or call.started.payload.get("call_id") in announced
+        return None if is_native else call
 
     @property
     def pending(self) -> bool:
@@ -223,7 +301,7 @@ def _call_started(view: StepView, event: LogEvent) -> None:
 def _call_ended(view: StepView, event: LogEvent) -> None:
     for call in reversed(view.calls):
         if call.ended is None and _same_call(call, event):
-            call.ended = event
+            call.end(event)
             break
     view.state = "interrupted" if event.kind == "tool_call_interrupted" else "done"
 
@@ -240,6 +318,11 @@ def _rewritten(view: StepView, event: LogEvent) -> None:
     view.rewritten.append(event)
 
 
+def _told(view: StepView, event: LogEvent) -> None:
+    view.told.append(event)
+    view.state = "done"
+
+
 def _same_call(call: CallView, event: LogEvent) -> bool:
     return call.started.payload.get("index") == event.payload.get("index")
 
@@ -254,4 +337,5 @@ _HANDLERS: dict[str, Callable[[StepView, LogEvent], None]] = {
     "tool_call_interrupted": _call_ended,
     "workspace_changed": _changed,
     "history_rewritten": _rewritten,
+    "harness_message": _told,
 }

@@ -26,8 +26,8 @@ _READS = {
 }
 _SEARCHES = {"glob", "search", "grep", "find_file", "search_dir", "search_file"}
 _EDITS = {"write", "edit", "create", "insert", "str_replace", "apply_patch", "undo_edit", "multi_edit"}
-_FINALS = {"submit", "finish", "exit"}
-_EDITORS = {"file_editor", "str_replace_editor", "str_replace_based_edit_tool"}
+FINALS = frozenset({"submit", "finish", "exit"})
+EDITORS = frozenset({"file_editor", "str_replace_editor", "str_replace_based_edit_tool"})
 
 _SEPARATORS = re.compile(r"&&|\|\||[;|\n]")
 _TEST = re.compile(
@@ -53,13 +53,13 @@ _READ_CHARACTERS = 4_000
 def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
     """The kind of one tool call."""
     name = (executor or tool).lower()
-    if name in _EDITORS:
+    if name in EDITORS:
         name = words_of(arguments.get("command")).lower()
     if name in _READS:
         return "read"
     if name in _EDITS:
         return "edit"
-    if name in _FINALS:
+    if name in FINALS:
         return "final"
     return command_kind(command_of(arguments)[:_READ_CHARACTERS])
 
@@ -67,6 +67,26 @@ def call_kind(tool: str, executor: str, arguments: Mapping[str, Any]) -> Kind:
 def command_of(arguments: Mapping[str, Any]) -> str:
     """The command line of a shell call, "" when there is none."""
     return words_of(arguments.get("command") or arguments.get("cmd"))
+
+
+# The first of these that a call has says what it is about.
+_SUBJECTS = ("command", "cmd", "file_path", "filePath", "path", "pattern", "search_term", "query")
+
+
+def subject_of(tool: str, executor: str, arguments: Mapping[str, Any]) -> str:
+    """What a call is about: its command, its file, what it looks for; "" where no argument says so."""
+    name = (executor or tool).lower()
+    path = words_of(arguments.get("path"))
+    if name in EDITORS:
+        lines = arguments.get("view_range")
+        shown = words_of(lines) or (str(lines) if isinstance(lines, list) else "")
+        return " ".join(part for part in (words_of(arguments.get("command")), path, shown) if part)
+    if name in FINALS:
+        return words_of(arguments.get("result") or arguments.get("message"))
+    term = words_of(arguments.get("search_term"))
+    if term:
+        return f"{term} in {path}" if path else term
+    return next((text for field in _SUBJECTS if (text := words_of(arguments.get(field)))), "")
 
 
 @lru_cache(maxsize=4096)

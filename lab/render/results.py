@@ -48,9 +48,11 @@ def _state(view: StepView) -> str:
         return "interrupted"
     if view.state == "failed":
         return f'<span class="infrastructure">{icon("bolt")} no answer</span>'
-    reason = words_of(view.answer.get("finish_reason"))
-    if reason in {"length", "max_tokens", "max_new_tokens"}:
-        return '<span class="warning">cut by length</span>'
+    if view.cut:
+        told = ", told the model" if view.told else ""
+        return f'<span class="warning">cut by length{told}</span>'
+    if view.told:
+        return f'<span class="warning">{icon("warning")} not understood, told the model</span>'
     return "answer" if view.kind == "final" else ""
 
 
@@ -63,6 +65,8 @@ def call_result(call: CallView) -> str:
     if call.interrupted:
         return '<span class="warning">interrupted, effect unknown</span>'
     payload = call.ended.payload
+    if call.submitted:
+        return f'<span class="passed">{icon("ok")} handed in</span>'
     if payload.get("timed_out"):
         return f'<span class="failed">{icon("cross")} timed out</span>'
     if payload.get("out_of_memory"):
@@ -127,6 +131,8 @@ def counted_tests(ending: str) -> str:
 
 def _tool_words(call: CallView, observation: Excerpt) -> str:
     executor = (call.executor or call.tool).lower()
+    if call.handed_back:
+        return "to be reviewed first"
     if executor in {"read", "view"}:
         return "" if observation.lines is None else plural(max(0, observation.lines - 1), "line")
     if executor == "glob":
@@ -138,8 +144,9 @@ def _tool_words(call: CallView, observation: Excerpt) -> str:
 
 
 def _edit_words(call: CallView, observation: Excerpt) -> str:
-    content = call.arguments.get("content")
-    if isinstance(content, str | Excerpt):
+    content = call.arguments.get("content", call.arguments.get("file_text"))
+    is_new = "old_str" not in call.arguments or call.arguments.get("command") == "create"
+    if isinstance(content, str | Excerpt) and is_new:
         lines = excerpt(content).lines
         new = any(change.get("change") == "added" for change in call.changes)
         return (plural(lines, "line") if lines is not None else "") + (", new file" if new else "")
@@ -148,8 +155,11 @@ def _edit_words(call: CallView, observation: Excerpt) -> str:
         added = sum(int(change["added"]) for change in known)
         removed = sum(int(change.get("removed") or 0) for change in known)
     else:
-        old, new_text = excerpt(call.arguments.get("old_string")), excerpt(call.arguments.get("new_string"))
-        added, removed = line_counts(old.text, new_text.text)
+        before, after = (
+            words_of(call.arguments.get(f"{name}_string", call.arguments.get(f"{name}_str")))
+            for name in ("old", "new")
+        )
+        added, removed = line_counts(before, after) if before or after else (0, 0)
     replaced = _REPLACEMENTS.search(observation.text)
     words = f" · {plural(int(replaced[1][:9]), 'replacement')}" if replaced else ""
     return counts(added, removed) + words

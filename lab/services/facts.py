@@ -13,6 +13,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
 from lab.models import Event, Run, RunFacts
+from lab.render.kinds import subject_of
 from lab.services.payloads import short_text
 
 USAGE_PARTS = ("input_uncached", "cache_read", "cache_write", "input_total", "output_total", "reasoning")
@@ -132,6 +133,9 @@ def _note_work(clock: dict[str, Any], entry: Entry) -> None:
 
 def _attempt_started(facts: RunFacts, entry: Entry) -> None:
     facts.steps = 0
+    facts.replies = facts.format_errors = 0
+    facts.format_error_step = None
+    facts.unread_forms = {}
     facts.context_tokens = None
     facts.pending = {}
     facts.verdict = ""
@@ -156,13 +160,46 @@ def _model_call_ended(facts: RunFacts, entry: Entry) -> None:
     _add_cost(facts, payload.get("cost") or {})
     if entry.kind == "model_call_finished":
         facts.context_tokens = payload["context_tokens"]
+        _reply(facts, payload)
     wait = payload.get("retry_in")
     facts.pending = {} if wait is None else _pending(entry, "model", summary=f"tries again in {wait:.0f} s")
 
 
+def _reply(facts: RunFacts, payload: JSONObject) -> None:
+    if facts.replies is None:
+        # What came before was rolled up by an older release: half a count would be a wrong one.
+        return
+    facts.replies += 1
+    form = payload.get("unread_form")
+    if form:
+        facts.unread_forms = {**facts.unread_forms, form: facts.unread_forms.get(form, 0) + 1}
+
+
+def _harness_message(facts: RunFacts, entry: Entry) -> None:
+    facts.pending = {}
+    if facts.format_errors is not None:
+        facts.format_errors += 1
+
+
+def _count_format(facts: RunFacts, payload: JSONObject) -> None:
+    """A reply is a format error when not one of its calls was understood."""
+    if facts.format_errors is None:
+        return
+    understood = bool(payload.get("executor")) and not payload.get("malformed")
+    counted = facts.format_error_step == payload["step"]
+    if understood and counted:
+        facts.format_errors -= 1
+        facts.format_error_step = None
+    elif not understood and not counted and payload["index"] == 1:
+        facts.format_errors += 1
+        facts.format_error_step = payload["step"]
+
+
 def _tool_call_started(facts: RunFacts, entry: Entry) -> None:
     payload = entry.payload
-    facts.pending = _pending(entry, "tool", summary=_summary(payload["arguments"])) | {
+    if not payload.get("again"):
+        _count_format(facts, payload)
+    facts.pending = _pending(entry, "tool", summary=_summary(payload)) | {
         "tool": short_text(payload["tool"]),
         "timeout": payload.get("timeout"),
     }
@@ -242,6 +279,7 @@ _HANDLERS: dict[str, Callable[[RunFacts, Entry], None]] = {
     "model_call_finished": _model_call_ended,
     "model_call_failed": _model_call_ended,
     "model_call_interrupted": _model_call_ended,
+    "harness_message": _harness_message,
     "tool_call_started": _tool_call_started,
     "tool_call_finished": _nothing_pending,
     "tool_call_interrupted": _nothing_pending,
@@ -264,13 +302,13 @@ def _pending(entry: Entry, kind: str, *, summary: str) -> JSONObject:
     }
 
 
-def _summary(arguments: JSONObject) -> str:
+def _summary(payload: JSONObject) -> str:
     """One line that says what a tool call is about."""
-    for name in ("command", "path", "file_path", "filePath", "pattern"):
-        text = short_text(arguments.get(name)).strip()
-        if text:
-            return text.splitlines()[0][:SUMMARY_CHARACTERS]
-    return ""
+    arguments = payload["arguments"]
+    plain = arguments.get("$plain", arguments)
+    texts = {name: value if isinstance(value, list) else short_text(value) for name, value in plain.items()}
+    text = subject_of(payload["tool"], payload.get("executor") or "", texts).strip()
+    return text.splitlines()[0][:SUMMARY_CHARACTERS] if text else ""
 
 
 def _add_usage(facts: RunFacts, usage: JSONObject) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, QuerySet, Sum
 
+from lab.engine.harnesses.arguments import PROTOCOL_WORDS, form_words
 from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
@@ -108,6 +109,7 @@ class Panel:
     actions: Actions
     waiting: list[str]
     marks: list[str]
+    other_forms: str
 
 
 PARTS = (
@@ -186,6 +188,28 @@ def panel(run: Run) -> Panel:
         actions=asks.actions,
         waiting=asks.waiting,
         marks=marks_of(run, facts),
+        other_forms=_other_forms(run, facts),
+    )
+
+
+def _other_forms(run: Run, facts: RunFacts) -> str:
+    """That replies held calls in another form than the harness takes; "" when none did.
+
+    A fenced command in the answer that ends a run well is a part of the answer.
+    """
+    forms = dict(facts.unread_forms or {})
+    if not facts.format_errors and facts.replies != forms.get("fence"):
+        forms.pop("fence", None)
+    if not forms or not facts.replies:
+        return ""
+    found = sum(forms.values())
+    words = " and ".join(form_words(form) for form in forms)
+    protocol = run.arm.harness_version.config.get("protocol", "native")
+    taken = PROTOCOL_WORDS.get(protocol, protocol)
+    verb = "holds" if found == 1 else "hold"
+    return (
+        f"{found:,} of {plural(facts.replies, 'reply', 'replies')} {verb} what looks like {words}; "
+        f"this harness takes {taken} only"
     )
 
 
@@ -279,6 +303,9 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
     if limits.get("max_tokens_total") is not None:
         total = None if facts.input_total is None else facts.input_total + (facts.output_total or 0)
         meters.append(_counted("Tokens", total, limits["max_tokens_total"], nothing=not facts.calls))
+    if facts.replies:
+        errors = f"{facts.format_errors or 0:,} of {plural(facts.replies, 'reply', 'replies')}"
+        meters.append(Meter("Format errors", errors, "", 0.0, None, "", errors, whole=True))
     return meters
 
 

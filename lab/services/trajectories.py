@@ -19,7 +19,8 @@ from lab.engine.key_shapes import mask_key_shapes, masked_beginning
 from lab.engine.llm.base import JSONObject
 from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
-from lab.render.kinds import Kind, call_kind, icon_of
+from lab.render.fold import UNREAD_ICON, without_repeats
+from lab.render.kinds import ICONS, Kind, call_kind, icon_of
 from lab.render.text import Excerpt, count_lines
 from lab.services import blobs, tombstones
 from lab.services.payloads import is_reference, short_text
@@ -43,17 +44,12 @@ _SHOWN: dict[str, frozenset[str]] = {
     "model_call_failed": frozenset({"partial", "raw"}),
     "model_call_interrupted": frozenset({"partial"}),
     "tool_call_started": frozenset(
-        {"content", "file_text", "command", "cmd", "old_string", "new_string", "old_str", "new_str"}
+        {"content", "file_text", "command", "cmd", "old_string", "new_string", "old_str", "new_str", "result"}
     ),
     "tool_call_finished": frozenset({"text", "observation"}),
     "tool_call_interrupted": frozenset({"text"}),
     "message_sent": frozenset({"content"}),
-}
-# What joins the conversation repeats what stands beside it.
-_REPEATED: dict[str, tuple[str, ...]] = {
-    "model_call_finished": ("message",),
-    "tool_call_finished": ("message",),
-    "attempt_started": ("parameters",),
+    "harness_message": frozenset({"content"}),
 }
 
 
@@ -330,9 +326,7 @@ def log_event(
     seq: int, attempt: int, step: int | None, kind: str, at: dt.datetime, stored: JSONObject
 ) -> LogEvent:
     """A stored row as pages read it."""
-    payload = dict(stored)
-    for name in _REPEATED.get(kind, ()):
-        payload.pop(name, None)
+    payload = without_repeats(kind, stored)
     shown = _SHOWN.get(kind, _NOTHING)
     if kind == "tool_call_started" and payload.get("malformed"):
         shown = shown | {"raw_arguments"}
@@ -404,6 +398,8 @@ _PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
     "content": (("reply", "content"), ("arguments", "content"), ("message", "content")),
     "reasoning": (("reply", "reasoning"),),
     "file_text": (("arguments", "file_text"),),
+    "new_str": (("arguments", "new_str"),),
+    "reply": (("reply", "content"),),
     "command": (("arguments", "command"),),
 } | {
     name: ((name,),)
@@ -450,6 +446,8 @@ def _message_place(part: str) -> tuple[tuple[str, ...], ...]:
     words = part.split(".")
     if len(words) == 3 and words[0] == "messages" and words[1].isdecimal() and words[2] == "content":
         return (tuple(words),)
+    if len(words) == 3 and words[0] == "tool_calls" and words[1].isdecimal() and words[2] == "arguments":
+        return (("reply", *words),)
     return ()
 
 
@@ -469,13 +467,16 @@ def _path_in(payload: JSONObject) -> str:
     return mask_key_shapes(short_text(path))
 
 
+_MAPPED = (
+    *("history_rewritten", "model_call_started", "model_call_finished", "harness_message"),
+    *("tool_call_started", "tool_call_finished"),
+)
+
+
 def outline(*, run_id: int) -> list[MapStep]:
     """Every step of a run as the minimap shows it. Reads a few fields of each event and no body."""
     rows = (
-        Event.objects.filter(
-            run_id=run_id,
-            kind__in=["model_call_started", "model_call_finished", "tool_call_started", "tool_call_finished"],
-        )
+        Event.objects.filter(run_id=run_id, kind__in=_MAPPED)
         .order_by("seq")
         .values_list(
             "seq",
@@ -485,18 +486,24 @@ def outline(*, run_id: int) -> list[MapStep]:
             "payload__tool",
             "payload__executor",
             "payload__arguments__command",
+            "payload__arguments__cmd",
             "payload__exit_code",
+            "payload__submitted",
         )
     )
     steps: dict[tuple[int, int], _Outline] = {}
-    for seq, attempt, step, kind, tool, executor, command, exit_code in rows:
+    for seq, attempt, step, kind, tool, executor, command, cmd, exit_code, submitted in rows:
         line = steps.setdefault((attempt, step or 0), _Outline(seq, step or 0))
         if kind == "model_call_finished":
             line.answered = True
+        elif kind == "harness_message":
+            line.told = True
         elif kind == "tool_call_started" and line.call is None:
-            line.call = (str(tool or ""), str(executor or ""), {"command": short_text(command)})
-        elif kind == "tool_call_finished" and exit_code not in (0, None):
-            line.failed = True
+            arguments = {"command": short_text(command), "cmd": short_text(cmd)}
+            line.call = (str(tool or ""), str(executor or ""), arguments)
+        elif kind == "tool_call_finished":
+            line.failed = line.failed or exit_code not in (0, None)
+            line.ended, line.submitted = True, line.submitted or bool(submitted)
     return [line.map_step() for line in steps.values()]
 
 
@@ -505,12 +512,19 @@ class _Outline:
     seq: int
     number: int
     answered: bool = False
+    told: bool = False
     failed: bool = False
+    ended: bool = False
+    submitted: bool = False
     call: tuple[str, str, JSONObject] | None = None
 
     def map_step(self) -> MapStep:
-        if self.call is None:
-            kind: Kind = "final" if self.answered else "shell"
-            return MapStep(self.seq, self.number, kind, "speech", failed_test=False)
+        if self.call is None or self.submitted:
+            kind: Kind = "final" if (self.answered and not self.told) or self.submitted else "shell"
+            icon = UNREAD_ICON if self.told else ICONS["final"]
+            return MapStep(self.seq, self.number, kind, icon, failed_test=False)
         kind = call_kind(*self.call)
+        if kind == "final" and self.ended:
+            # It was answered, with a review or an error, and handed in nothing.
+            return MapStep(self.seq, self.number, "read", ICONS["read"], failed_test=False)
         return MapStep(self.seq, self.number, kind, icon_of(kind, *self.call), kind == "test" and self.failed)

@@ -102,7 +102,7 @@ def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
         # Said where the text would stand: a page takes no error into itself.
         return render(request, "runs/_missing.html", {"reason": str(gone)})
     shown = body.text[:_BODY_CHARACTERS]
-    if body.kind in {"model_call_finished", "message_sent"}:
+    if body.kind in {"model_call_finished", "message_sent"} and part in {"content", "reasoning"}:
         return HttpResponse(whole_words(shown, reasoning=part == "reasoning"))
     block = whole_block(
         shown,
@@ -126,6 +126,7 @@ _TITLES = {
     "whole": "All of it, more than the model saw",
     "content": "Content",
     "raw_arguments": "Raw arguments",
+    "reply": "The reply as the model wrote it",
 }
 
 

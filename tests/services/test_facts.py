@@ -137,3 +137,68 @@ def test_a_changed_limit_and_a_message_mark_the_run_for_good() -> None:
         (3, STARTED),
     )
     assert (marked.limits_changed, marked.got_message) == (True, True)
+
+
+def test_replies_of_which_nothing_was_understood_are_counted_among_all() -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        *builders.bash_step(1, "ls", "a\n"),
+        *builders.unread_step(2, "I look."),
+        *builders.unread_step(3, "```bash\nls\n```", drops=True, form="fence"),
+        builders.asked(4),
+        builders.answered(4, ("Bash", "{"), ("Bash", "{}")),
+        builders.called(4, "Bash", {}, malformed="not JSON"),
+        builders.told(4, "not JSON"),
+        builders.called(4, "Bash", {"command": "ls"}, index=2),
+        builders.printed(4, "a\n", index=2),
+        builders.asked(5),
+        builders.answered(5, ("Bash", "{")),
+        builders.called(5, "Bash", {}, malformed="not JSON"),
+        builders.told(5, "not JSON"),
+    )
+    run = Run.objects.for_rows().get(pk=run.pk)
+    assert (run.facts.replies, run.facts.format_errors) == (5, 3)
+    assert run.facts.unread_forms == {"fence": 1}
+    again = rebuild_facts(run_id=run.pk)
+    assert (again.replies, again.format_errors) == (5, 3)
+    panel = run_pages.panel(run)
+    assert [meter.used for meter in panel.limits if meter.label == "Format errors"] == ["3 of 5 replies"]
+    assert panel.other_forms == (
+        "1 of 5 replies holds what looks like a fenced command; this harness takes native calls only"
+    )
+
+
+def test_a_fence_in_the_answer_of_a_run_that_went_well_is_no_call() -> None:
+    run = builders.run()
+    builders.start(run)
+    answer = builders.answered(2, content="Run:\n```bash\npytest\n```").model_copy(
+        update={"unread_form": "fence"}
+    )
+    builders.append(run, *builders.bash_step(1, "ls", "a\n"), builders.asked(2), answer)
+    assert run_pages.panel(Run.objects.for_rows().get(pk=run.pk)).other_forms == ""
+
+
+def test_a_roll_up_of_an_older_release_gets_no_half_counts() -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(run, *builders.bash_step(1, "ls", "a\n"))
+    RunFacts.objects.filter(pk=run.pk).update(replies=None, format_errors=None)
+    builders.append(run, *builders.unread_step(2, "I look."))
+    facts = RunFacts.objects.get(pk=run.pk)
+    assert (facts.replies, facts.format_errors) == (None, None)
+    run = Run.objects.for_rows().get(pk=run.pk)
+    assert "Format errors" not in [meter.label for meter in run_pages.panel(run).limits]
+
+
+def test_what_a_pending_call_is_about_is_said_for_every_family() -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(
+        run,
+        builders.asked(1),
+        builders.answered(1, ("file_editor", "{}")),
+        builders.called(1, "file_editor", {"command": "view", "path": "a.py", "view_range": [1, 9]}),
+    )
+    assert RunFacts.objects.get(pk=run.pk).pending["summary"] == "view a.py [1, 9]"

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from lab.engine.events import HistoryRewritten
 from lab.engine.limits import Limits
 from lab.engine.llm.base import Cost
 from lab.models import Role, Run
@@ -412,3 +413,61 @@ def test_of_thousands_of_changed_files_the_first_are_listed_and_the_rest_counted
     assert "made/20.txt" not in text
     assert "2,980 more in the patch" in text
     assert len(markup) < 100_000
+
+
+def test_the_raw_reply_and_a_call_that_was_not_executed_can_be_read_whole(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    long = "x" * 9_000
+    builders.append(
+        run, *builders.unread_step(1, "I look.\n<function=ls>", ("bash", f'{{"command": "{long}'), drops=True)
+    )
+    text = page(viewer, run)
+    assert f"/runs/{run.pk}/events/4/body?part=tool_calls.0.arguments" in text
+    whole = viewer.get(f"/runs/{run.pk}/events/4/body?part=tool_calls.0.arguments").content.decode()
+    assert whole.count("x" * 9_000) == 1
+    reply = viewer.get(f"/runs/{run.pk}/events/4/body?part=reply").content.decode()
+    assert "&lt;function=ls&gt;" in reply
+    assert viewer.get(f"/runs/{run.pk}/events/4/body?part=tool_calls.1.arguments").status_code == 404
+
+
+def test_page_and_minimap_tell_the_same_of_every_step(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    review, handed_in = builders.told(4, "Look again."), builders.told(5, "Submitted.")
+    builders.append(
+        run,
+        HistoryRewritten(step=1, reason="condensed", replaced={}),
+        *builders.bash_step(1, "ls", "a\n"),
+        *builders.unread_step(2, "I look."),
+        builders.asked(3),
+        builders.answered(3, ("execute_bash", "{}")),
+        builders.called(3, "execute_bash", {"cmd": "python -m pytest -q"}),
+        builders.printed(3, "1 failed\n", exit_code=1),
+        *[
+            builders.asked(4),
+            builders.answered(4, ("submit", "{}")),
+            builders.called(4, "submit", {}),
+            review,
+        ],
+        *[builders.asked(5), builders.answered(5, ("submit", "{}")), builders.called(5, "submit", {})],
+        handed_in.model_copy(update={"submitted": True}),
+    )
+    markup = viewer.get(f"/runs/{run.pk}/map").content.decode()
+    found = re.findall(r'id="map-event-(\d+)" data-kind="(\w+)".*?#([\w-]+)"', markup)
+    item = r'class="step" id="event-(\d+)" [^>]*data-kind="(\w+)" data-icon="([\w-]+)"'
+    steps = re.findall(item, page(viewer, run))
+    assert [kind for _, kind, _ in found] == ["read", "shell", "test", "read", "final"]
+    assert found == steps
+    assert markup.count("failed-test") == 1
+
+
+def test_a_run_says_when_its_replies_hold_another_kind_of_calls_than_its_harness_takes(
+    viewer: Client,
+) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(run, *builders.unread_step(1, "<tool_call>{}</tool_call>", form="markup"))
+    text = words(page(viewer, run))
+    assert "1 of 1 reply holds what looks like markup; this harness takes native calls only" in text
+    assert "Format errors 1 of 1 reply" in text

@@ -1,4 +1,4 @@
-"""Reads the arguments of a tool call, whatever the model wrote, and spots calls in another form than asked for."""
+"""Reads the arguments of a tool call, whatever the model wrote, and spots calls in another form."""
 
 from __future__ import annotations
 
@@ -79,7 +79,12 @@ _FORMS = {
     "python": "a call in Python's form",
     "fence": "a fenced command",
 }
-_TAKEN = {"xml": "calls as XML in the text", "fenced": "one fenced command in the text"}
+# What people read for a protocol: the form of the calls that it takes.
+PROTOCOL_WORDS = {
+    "native": "native calls",
+    "xml": "calls as XML in the text",
+    "fenced": "one fenced command in the text",
+}
 # How far behind the beginning of what was found the opening of a harness's own calls may stand.
 _INDENT = 8
 
@@ -138,9 +143,9 @@ def _other_form(form: str, protocol: str) -> str:
             "or the model was trained for another format"
         )
     return (
-        f"the reply holds what looks like a tool call in another form ({form_words(form)}); this harness takes "
-        f"{_TAKEN.get(protocol, 'calls in the text')} only: the model may have been trained for another "
-        "format, or the server's tool-call parser takes calls out of the text"
+        f"the reply holds what looks like a tool call in another form ({form_words(form)}); this harness "
+        f"takes {PROTOCOL_WORDS.get(protocol, protocol)} only: the model may have been trained for "
+        "another format, or the server's tool-call parser takes calls out of the text"
     )
 
 

@@ -80,6 +80,8 @@ def block_notes(reply: Reply) -> list[str]:
         rest = reply.content.partition(block.raw)[2]
         if _BEGIN in rest:
             notes.append("the reply holds more than one function block; only the first was taken")
+        elif rest.replace("</tool_call>", "").strip():
+            notes.append("what stands behind the function block did not join the conversation")
     return notes
 
 
