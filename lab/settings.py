@@ -155,6 +155,8 @@ CSRF_COOKIE_NAME = "lab_csrf"
 CSRF_COOKIE_HTTPONLY = True
 # A megabyte or two pasted into a field is refused beside it and not by a bare 400.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8_000_000
+# A harness has up to 128 tools, each with a dozen fields in its editor.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2_500
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 # Behind a proxy with TLS. Uvicorn believes X-Forwarded-Proto of a proxy on this machine.

@@ -199,7 +199,8 @@ def harness_import(request: HttpRequest) -> HttpResponseBase:
         context |= {"text": request.POST.get("text", ""), "draft": Draft(None, [problem])}
         context["said"] = [said_of(problem)]
         return render(request, "harnesses/import.html", context, status=HTTPStatus.UNPROCESSABLE_ENTITY)
-    if draft.config is not None and request.POST.get("do") == "store":
+    seen = _seen(draft)
+    if seen and request.POST.get("do") == "store" and request.POST.get("seen") == seen:
         try:
             version = harnesses.import_yaml(by=signed_in(request), text=text)
         except InvalidValueError as refused:
@@ -211,10 +212,16 @@ def harness_import(request: HttpRequest) -> HttpResponseBase:
         "text": text,
         "draft": draft,
         "said": [said_of(problem) for problem in draft.problems],
+        "seen": seen,
         "differences": shown_differences(draft.difference.content) if draft.difference else [],
     }
     status = HTTPStatus.OK if draft.config is not None else HTTPStatus.UNPROCESSABLE_ENTITY
     return render(request, "harnesses/import.html", context, status=status)
+
+
+def _seen(draft: Draft) -> str:
+    """What somebody has been shown, so that nothing else is stored than that; "" for what cannot be."""
+    return f"{draft.config.digest} {draft.saved_as}" if draft.config is not None else ""
 
 
 def _yaml_text(request: HttpRequest) -> str:

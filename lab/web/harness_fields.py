@@ -92,11 +92,11 @@ def sections_of(form: HarnessForm, located: Located, *, name_is_fixed: bool) -> 
         maker.field("wording", "Wording", hint="in a few words, where the wording is from"),
     ]
     prompts = [
-        maker.area("system_prompt", "System message", hint="left empty, none is sent"),
-        maker.area("task_prompt", "First user message"),
+        maker.area("system_prompt", "System message", hint="left empty, none is sent", mono=True),
+        maker.area("task_prompt", "First user message", mono=True),
     ]
     feedback = [
-        maker.area(name, name.removeprefix("feedback."))
+        maker.area(name, name.removeprefix("feedback."), mono=True)
         for name in form.values
         if name.startswith("feedback.")
     ]

@@ -23,7 +23,6 @@ JSON_FIELDS = ("options", "suggested_sampling")
 TOOL_TEXTS = ("name", "executor", "description", "template", "keep")
 TOOL_JSON = ("parameters", "settings")
 TOOL_COUNTS = ("characters", "lines")
-MOST_TOOLS = 200
 _KEY = re.compile(r"[a-z0-9]{1,16}")
 # Where a tool's field stands in its problems' paths, by its name in the form; longer paths first.
 _TOOL_PATHS = {
@@ -101,7 +100,7 @@ class HarnessForm:
         """What was sent for a form that began as `base`; a field that was not sent is empty."""
         known = cls.of(base)
         values = {name: known._as_it_was(str(data.get(name, ""))) for name in known.values}
-        keys = [key for key in data.getlist("tool")[:MOST_TOOLS] if _KEY.fullmatch(key)]
+        keys = [key for key in data.getlist("tool") if _KEY.fullmatch(key)]
         tools = []
         for key in dict.fromkeys(keys):
             parts = {

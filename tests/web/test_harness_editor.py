@@ -204,6 +204,16 @@ class TestChecking:
         assert "5,000,000 characters" in html
         assert len(html) < 20_000
 
+    def test_as_many_tools_as_a_harness_may_have_can_be_edited(
+        self, operator: Client, preset: HarnessVersion
+    ) -> None:
+        bash = LEAF.tools[-1]
+        tools = tuple(bash.model_copy(update={"name": f"Bash{number}"}) for number in range(128))
+        form = sent(LEAF.model_copy(update={"tools": tools}), do="check")
+        answer = operator.post(f"/harnesses/{preset.pk}/clone/", form, headers=FETCH)
+        assert answer.status_code == 200
+        assert 'data-errors="0"' in answer.content.decode()
+
     def test_more_than_the_lab_takes_at_once_is_a_message(
         self, operator: Client, preset: HarnessVersion
     ) -> None:
@@ -294,7 +304,16 @@ class TestImport:
         assert "Mend it now." in html
         assert "system_prompt</span>" in html
         assert HarnessVersion.objects.count() == count
-        answer = operator.post("/harnesses/import/", {"text": changed, "do": "store"}, follow=True)
+        unseen = operator.post("/harnesses/import/", {"text": changed, "do": "store"})
+        assert "mine v2" in unseen.content.decode()
+        assert HarnessVersion.objects.count() == count
+        seen = re.search(r'name="seen" value="([^"]+)"', html)
+        assert seen is not None
+        form = {"text": changed, "do": "store", "seen": seen[1]}
+        other = operator.post("/harnesses/import/", {**form, "text": changed.replace("now", "then")})
+        assert "Mend it then." in other.content.decode()
+        assert HarnessVersion.objects.count() == count
+        answer = operator.post("/harnesses/import/", form, follow=True)
         version = HarnessVersion.objects.newest().get(harness__name="mine")
         assert answer.redirect_chain[0][0] == f"/harnesses/{version.pk}/"
         assert (version.version, version.config["system_prompt"]) == (2, "Mend it now.")
