@@ -157,6 +157,7 @@ def script(protocol: str) -> list[list[Answer]]:
     return [[step] for step in steps]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ["xml", "native"])
 def test_from_every_prefix_of_its_log_an_attempt_comes_to_the_same_end(
     make_with: Callable[[HarnessConfig], MakeSpec], protocol: str

@@ -538,6 +538,7 @@ def shown(told: Told) -> list[tuple[int, str, object]]:
     ]
 
 
+@pytest.mark.timeout(900)
 def test_from_every_prefix_of_its_log_an_attempt_comes_to_the_same_end(spec: AttemptSpec) -> None:
     whole = tell(spec)
     assert whole.result.verdict is Outcome.RESOLVED, whole.result
