@@ -40,7 +40,11 @@ def said(run: int, view: StepView, seq: int) -> str:
         return before + behind + fetched_line(run, seq, "reply", "the reply as the model wrote it")
     if view.kind == "final" and content.whole:
         return _words(content.text, view)
-    if view.told and not content.text and not view.announced_calls:
+    if view.told and content.text:
+        return output_block(
+            content, run=run, seq=seq, part="reply", title="Reply, not executed", icon_name="speech"
+        )
+    if view.told and not view.announced_calls:
         return note("The reply was empty", name="", icon_name="speech")
     return said_block(content, run=run, seq=seq)
 

@@ -202,6 +202,7 @@ def test_a_reply_without_a_call_is_shown_beside_the_reason() -> None:
     text = words(found)
     assert "No call there is no <function=…> in the reply" in text
     assert "not understood, told the model" in text
+    assert "Reply, not executed 4 lines" in text
     assert "```bash ls ```" in text
     assert "Told the model 1 line" in text
     assert "Every reply makes exactly one call." in text
