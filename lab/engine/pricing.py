@@ -46,7 +46,7 @@ def _priced(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_url
     if price.basis == "unknown":
         return Cost(note="no price is set for this model")
     if usage.input_total is None or usage.output_total is None:
-        return Cost(note="the server reported no usage")
+        return Cost(note="; ".join([*usage.notes, "the server reported no usage that can be priced"]))
     if price.basis != "table":
         return _by_card(price, usage, at=at)
     return _by_table(price, usage, model=model, at=at, base_url=base_url)

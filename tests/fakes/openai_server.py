@@ -9,6 +9,7 @@ requests.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterable
@@ -114,15 +115,23 @@ def models(*entries: JSONObject | str) -> Answer:
 
 
 class FakeOpenAI:
-    """Answers POST requests from `answers` and GET /v1/models from `listed` while the block runs."""
+    """Answers POST requests from `answers` and GET /v1/models from `listed` while the block runs.
 
-    def __init__(self, *answers: Answer, listed: Answer | None = None) -> None:
+    With `tls`, over HTTPS.
+    """
+
+    def __init__(
+        self, *answers: Answer, listed: Answer | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.answers = list(answers) or [says("hello")]
         self.listed = listed if listed is not None else models("fake")
         self.requests: list[Request] = []
         # Guards requests and the place in the script: each connection has a thread.
         self._lock = threading.Lock()
         self._server = _Server(self)
+        self._scheme = "https" if tls else "http"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
 
     @property
     def port(self) -> int:
@@ -130,7 +139,7 @@ class FakeOpenAI:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self._scheme}://127.0.0.1:{self.port}/v1"
 
     @property
     def calls(self) -> list[Request]:

@@ -17,7 +17,7 @@ from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, error_text
 from lab.engine.llm.openai_chat import ChatConnection
-from lab.engine.llm.transport import AbortableBackend, AbortableTransport
+from lab.engine.llm.transport import LONGER_THAN, AbortableBackend, AbortableTransport, untrusted
 from lab.engine.llm.usage import is_count
 from lab.engine.redact import Redactor
 from lab.engine.stop import StopSignal
@@ -33,7 +33,8 @@ _WINDOW_PATHS = (
     "meta.n_ctx_train",
     "loaded_context_length",
 )
-_MAX_LIST_BYTES = 16 * 1024 * 1024
+# Routers list thousands of models, with a few kilobytes on each.
+_MAX_LIST_BYTES = 64 * 1024 * 1024
 _NAMED = 12
 _OWNER_CHARACTERS = 100
 # Tokens. What a server states beyond it is a mistake of that server.
@@ -52,7 +53,7 @@ class ListedModel(NamedTuple):
 
 
 class NoModelListError(InvalidValueError):
-    """The server has no /models. It may be a chat server all the same."""
+    """The server has no /models, or one too long to be read. It may be a chat server all the same."""
 
 
 def normal_base_url(text: str) -> str:
@@ -111,7 +112,7 @@ def list_models(
     which hold neither the key nor the value of a header.
 
     Raises:
-        NoModelListError: the server has no /models.
+        NoModelListError: the server has no /models, or its list is longer than 64 MB.
         InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
     """
     url = normal_base_url(base_url)
@@ -276,11 +277,11 @@ def _get(
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as failed:
         if stop.is_set():
             raise _too_slow(url, timeout) from None
-        raise InvalidValueError(
-            "base_url",
-            url,
-            f"cannot be reached ({redactor.text(str(failed))}); check that the server runs, and the port",
-        ) from None
+        text = redactor.text(str(failed))
+        if LONGER_THAN in text:
+            raise NoModelListError("base_url", url, f"lists too many models ({text})") from None
+        way_out = untrusted(text) or "; check that the server runs, and the port"
+        raise InvalidValueError("base_url", url, f"cannot be reached ({text}){way_out}") from None
     finally:
         backend.forget()
 

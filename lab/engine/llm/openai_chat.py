@@ -28,7 +28,7 @@ from lab.engine.llm.failures import (
     failure_from_status,
 )
 from lab.engine.llm.reading import NO_API, OnChunk, Reading, ShowDraft
-from lab.engine.llm.transport import AbortableBackend, AbortableTransport
+from lab.engine.llm.transport import AbortableBackend, AbortableTransport, untrusted
 from lab.engine.llm.usage import read_usage
 from lab.engine.stop import StopSignal
 
@@ -199,9 +199,12 @@ def _connection_failure(failed: openai.APIConnectionError, base_url: str) -> Cal
     while cause.__cause__ is not None:
         cause = cause.__cause__
     text = str(cause) or type(cause).__name__
-    certificate = "CERTIFICATE_VERIFY_FAILED" in text
-    unusable = certificate or isinstance(failed.__cause__, (httpx2.UnsupportedProtocol, httpx2.InvalidURL))
-    return CallFailure("connection", f"{base_url} cannot be reached: {text}", retryable=not unusable)
+    certificate = untrusted(text)
+    unusable = bool(certificate) or isinstance(
+        failed.__cause__, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)
+    )
+    message = f"{base_url} cannot be reached: {text}{certificate}"
+    return CallFailure("connection", message, retryable=not unusable)
 
 
 def _timeout_text(failed: Exception, reading: Reading, connect: float, read: float) -> str:

@@ -24,6 +24,7 @@ import httpx2
 from httpcore2 import NetworkBackend, NetworkStream, SyncBackend
 
 Address = tuple[Any, ...]
+LONGER_THAN = "the answer is longer than"
 Resolved = tuple[socket.AddressFamily, socket.SocketKind, int, str, Address]
 
 
@@ -54,7 +55,7 @@ class AbortableBackend(NetworkBackend):
     def count(self, received: int) -> None:
         self._received += received
         if self._received > self._max_bytes:
-            raise httpcore2.ReadError(f"the answer is longer than {self._max_bytes:,} bytes")
+            raise httpcore2.ReadError(f"{LONGER_THAN} {self._max_bytes:,} bytes")
 
     def hurry(self, seconds: float) -> None:
         """From now on no read waits longer than this."""
@@ -219,6 +220,16 @@ class _Stream(NetworkStream):
 def tls_context() -> ssl.SSLContext:
     """Made once in a process: reading the certificates takes 20 ms."""
     return httpx2.create_ssl_context()
+
+
+def untrusted(text: str) -> str:
+    """What to do about an error that says the server's certificate is not trusted; "" for any other."""
+    if "CERTIFICATE_VERIFY_FAILED" not in text:
+        return ""
+    return (
+        "; if the server is yours, write the path of its certificate, or of the authority that signed it "
+        "(PEM), into SSL_CERT_FILE, export it and start the lab again"
+    )
 
 
 class AbortableTransport(httpx2.HTTPTransport):
