@@ -36,10 +36,10 @@ class Endpoint(models.Model):
 
 class ModelQuerySet(models.QuerySet["Model"]):
     def in_use(self) -> ModelQuerySet:
-        """The newest version of each model that was not retired, scripted ones last."""
+        """The newest version of each model that was not retired, nor its endpoint; scripted ones last."""
         newer = Model.objects.filter(name=models.OuterRef("name"), version__gt=models.OuterRef("version"))
         return (
-            self.filter(~models.Exists(newer), retired=False)
+            self.filter(~models.Exists(newer), retired=False, endpoint__retired=False)
             .select_related("endpoint")
             .order_by("endpoint__scripted", "name")
         )
@@ -49,8 +49,13 @@ class Model(models.Model):
     """A model id at an endpoint with its settings.
 
     Never edited once a run used it: a change makes a new version. `replays` is the arm whose recorded turns a
-    replay model serves: each run gets those of the run of the same task and seed.
+    replay model serves: each run gets those of the run of the same task and seed. `on_difference` says what a
+    replay does where the conversation first goes another way.
     """
+
+    class OnDifference(models.TextChoices):
+        STOP = "stop", "stop at the first difference"
+        FOLLOW = "follow", "follow the recording all the same"
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.PROTECT, related_name="models")
     name = models.CharField(max_length=200)
@@ -65,6 +70,9 @@ class Model(models.Model):
     price_model = models.CharField(max_length=200, blank=True, default="")
     replays = models.ForeignKey(
         "lab.Arm", null=True, blank=True, on_delete=models.PROTECT, related_name="replayed_by"
+    )
+    on_difference = models.CharField(
+        max_length=8, choices=OnDifference, default=OnDifference.STOP, db_default="stop"
     )
     retired = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -83,6 +91,16 @@ class Model(models.Model):
     def scripted(self) -> bool:
         return self.endpoint.scripted
 
+    @property
+    def replay(self) -> bool:
+        """Whether it serves recorded turns, also of runs that are gone by now."""
+        return self.price_basis == "replay"
+
+    @property
+    def lab_written(self) -> bool:
+        """Whether all its commands were written by the lab: scripted, or a replay of such runs."""
+        return self.scripted or (self.replays is not None and self.replays.model.lab_written)
+
 
 class PriceCard(models.Model):
     """What a model id at an endpoint costs between two moments, by the lab's own reckoning.
@@ -90,7 +108,7 @@ class PriceCard(models.Model):
     `basis` as in `engine.pricing`: `card` and `reference` hold dollars per million tokens by part in `rates`
     (`input`, `cache_read`, `cache_write`, `cache_write_1h`, `output`; decimals as text), `gpu_hours` what a
     rate is derived from (`gpus`, `usd_per_gpu_hour`, `tokens_per_second`, `utilisation`). `valid_until` is
-    excluded, None: still. Cards of one model id never overlap.
+    excluded, None: still. Cards of one model id and basis never overlap.
     """
 
     class Basis(models.TextChoices):

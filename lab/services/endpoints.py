@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-import fnmatch
 import os
-import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Max
 
 from lab.engine.errors import InvalidValueError
-from lab.engine.limits import as_typed, without_grouping
 from lab.engine.llm.base import ModelConfig, Price, Usage
 from lab.models import Endpoint, Model, Role
+from lab.services import endpoint_fields as fields
+from lab.services import price_cards
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector
 
-SCRIPTED_ENDPOINT = "scripted"
-SCRIPTED_PREFIX = "scripted/"
-# What the columns hold.
-_LONGEST = {"base_url": 500, "model_id": 200, "key_variable": 100, "name": 200}
+SCRIPTED_ENDPOINT, REPLAY_ENDPOINT = "scripted", "replay"
+# Served by the lab itself, without an address.
+OWN_ENDPOINTS = frozenset({SCRIPTED_ENDPOINT, REPLAY_ENDPOINT})
+Basis = Literal["table", "card", "gpu_hours", "reference", "scripted", "replay", "unknown"]
 SCRIPTED_MODELS = ("scripted/solver", "scripted/struggler")
 
 
@@ -73,11 +70,11 @@ def connect(
     """
     errors = FieldErrorCollector()
     asked = _Asked(
-        base_url=_base_url(base_url, errors),
-        model_id=_model_id(model_id, errors),
-        key_variable=_key_variable(key_variable, errors),
-        context_window=_context_window(context_window, errors),
-        name=_name(name.strip() or model_id.strip(), errors),
+        base_url=fields.base_url(base_url, errors),
+        model_id=fields.model_id(model_id, errors),
+        key_variable=fields.key_variable(key_variable, errors),
+        context_window=fields.tokens("context_window", context_window, errors),
+        name=fields.model_name(name.strip() or model_id.strip(), errors),
     )
     if not errors.errors:
         _check_name_is_free(asked, replace, errors)
@@ -94,7 +91,7 @@ def key_for(endpoint: Endpoint) -> str:
         InvalidValueError: the variable is not set, or is one that no endpoint may name.
     """
     errors = FieldErrorCollector()
-    name = _key_variable(endpoint.key_variable, errors)
+    name = fields.key_variable(endpoint.key_variable, errors)
     if errors.errors:
         raise InvalidValueError(
             "key_variable",
@@ -116,7 +113,7 @@ def key_variables_in_use() -> list[str]:
 
 
 def price_is_known(model: Model) -> bool:
-    """Whether the price table holds the model as its provider sells it now; scripted models cost nothing."""
+    """Whether a call of the model made now would have a price; scripted models and replays cost nothing."""
     # Imported late: the table is large.
     from lab.engine.pricing import price_call
 
@@ -144,67 +141,21 @@ def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
         headers=endpoint.headers,
         max_tokens_per_turn=model.max_tokens_per_turn,
         context_window=model.context_window,
-        price=Price.model_validate(
-            {"basis": model.price_basis, "provider": model.price_provider, "model": model.price_model}
+        connect_timeout=endpoint.connect_timeout,
+        read_timeout=endpoint.read_timeout,
+        price=Price(
+            basis=price_basis(model),
+            provider=model.price_provider,
+            model=model.price_model,
+            cards=price_cards.rate_cards(endpoint_id=model.endpoint_id, model_id=model.model_id),
         ),
     )
 
 
-def _base_url(text: str, errors: FieldErrorCollector) -> str:
-    from lab.engine.llm.endpoint import normal_base_url
-
-    try:
-        url = normal_base_url(text)
-    except InvalidValueError as error:
-        errors.add(error)
-        return ""
-    _check_length("base_url", url, errors)
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        errors.add(
-            InvalidValueError(
-                "base_url",
-                f"{parts.scheme}://{parts.hostname}",
-                "has a name, password, query or fragment in it; put the key into a variable and name that",
-            )
-        )
-    return url
-
-
-def _model_id(text: str, errors: FieldErrorCollector) -> str:
-    if not text.strip():
-        errors.add(
-            InvalidValueError("model_id", text, "is empty; write the id the server knows the model by")
-        )
-    _check_text("model_id", text.strip(), errors)
-    return text.strip()
-
-
-def _name(name: str, errors: FieldErrorCollector) -> str:
-    if name.lower().startswith(SCRIPTED_PREFIX):
-        reason = "begins like the lab's own models; write a name that does not begin with scripted/"
-        errors.add(InvalidValueError("name", as_typed(name), reason))
-    # A name that was left empty is the model id, which is named by itself then.
-    if "model_id" not in errors.errors:
-        _check_text("name", name, errors)
-    return name
-
-
-def _check_text(field: str, text: str, errors: FieldErrorCollector) -> None:
-    from lab.engine.llm.endpoint import refuse_invisible
-
-    _check_length(field, text, errors)
-    try:
-        refuse_invisible(field, text)
-    except InvalidValueError as error:
-        errors.add(error)
-
-
-def _check_length(field: str, text: str, errors: FieldErrorCollector) -> None:
-    most = _LONGEST[field]
-    if len(text) > most:
-        reason = f"has {len(text):,} characters; write at most {most}"
-        errors.add(InvalidValueError(field, as_typed(text), reason))
+def price_basis(model: Model) -> Basis:
+    """How calls of the model are priced, as the engine names it."""
+    found: Basis = Price.model_validate({"basis": model.price_basis}).basis
+    return found
 
 
 def _check_name_is_free(asked: _Asked, replace: str, errors: FieldErrorCollector) -> None:
@@ -217,50 +168,6 @@ def _check_name_is_free(asked: _Asked, replace: str, errors: FieldErrorCollector
         reason = f"{what}; write another name, or tick “replace {asked.name}”"
         errors.add(InvalidValueError("name", asked.name, reason))
         errors.say("replace", f"replace: tick it, and {asked.name} stands for this model from now on")
-
-
-def _key_variable(text: str, errors: FieldErrorCollector) -> str:
-    name = text.strip()
-    if not name:
-        return ""
-    _check_length("key_variable", name, errors)
-    patterns = [pattern.strip() for pattern in settings.LAB_KEY_VARIABLES]
-    refused = fnmatch.fnmatchcase(name, "LAB_*") or fnmatch.fnmatchcase(name, "*SECRET*")
-    if refused or not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-        errors.add(
-            InvalidValueError(
-                "key_variable",
-                name,
-                f"may not be named by an endpoint; allowed are {', '.join(patterns)}, never LAB_* or "
-                "*SECRET* (write the variable's name here, not the key itself)",
-            )
-        )
-    elif not os.environ.get(name):
-        errors.add(
-            InvalidValueError(
-                "key_variable",
-                name,
-                "is not set in the lab's environment; export it and start the lab again",
-            )
-        )
-    return name
-
-
-def _context_window(value: int | str | None, errors: FieldErrorCollector) -> int | None:
-    from lab.engine.llm.endpoint import LARGEST_WINDOW
-
-    typed = "" if value is None else str(value).strip()
-    text = without_grouping(typed)
-    if not text:
-        return None
-    # Looked at before it is read: Python refuses to read thousands of digits.
-    if re.fullmatch(r"[0-9]{1,12}", text) and 1 <= int(text) <= LARGEST_WINDOW:
-        return int(text)
-    reason = (
-        f"is no number of tokens from 1 to {LARGEST_WINDOW:,}; write one such as 32768, or leave it empty"
-    )
-    errors.add(InvalidValueError("context_window", as_typed(typed), reason))
-    return None
 
 
 def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
@@ -290,18 +197,26 @@ def _store(asked: _Asked) -> Model:
     newest = Model.objects.filter(name=asked.name).order_by("-version").first()
     if newest is not None and not newest.retired and all(getattr(newest, k) == v for k, v in values.items()):
         return newest
-    version = (Model.objects.filter(name=asked.name).aggregate(newest=Max("version"))["newest"] or 0) + 1
-    return Model.objects.create(name=asked.name, version=version, **values)
+    if newest is None:
+        return Model.objects.create(name=asked.name, **values)
+    if (newest.endpoint_id, newest.model_id) == (endpoint.pk, asked.model_id):
+        # Its settings were made for this very model.
+        values = {name: getattr(newest, name) for name in _KEPT} | values
+    return Model.objects.create(name=asked.name, version=newest.version + 1, **values)
+
+
+_KEPT = ("max_tokens_per_turn", "sampling", "extra_body", "price_basis", "price_provider", "price_model")
 
 
 def _endpoint(asked: _Asked) -> Endpoint:
     known = Endpoint.objects.filter(
-        base_url=asked.base_url, key_variable=asked.key_variable, scripted=False
+        base_url=asked.base_url, key_variable=asked.key_variable, scripted=False, retired=False
     ).first()
     if known is not None:
         return known
     host = urlsplit(asked.base_url).netloc
     taken = set(Endpoint.objects.filter(name__startswith=host[:90]).values_list("name", flat=True))
+    taken |= OWN_ENDPOINTS
     names = (host[:90] if n == 1 else f"{host[:90]} ({n})" for n in range(1, len(taken) + 2))
     name = next(name for name in names if name not in taken)
     return Endpoint.objects.create(name=name, base_url=asked.base_url, key_variable=asked.key_variable)

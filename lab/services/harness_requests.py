@@ -95,7 +95,7 @@ def shown_request(*, config: HarnessConfig, task: Task, model: Model | None = No
 
 def _sandbox(task: Task, model: Model | None) -> tuple[str, str]:
     """The kind of sandbox such a run would get here, and in words where that is not settled."""
-    ours = model is not None and model.scripted and tasks.is_practice(task.task_set)
+    ours = model is not None and model.lab_written and tasks.is_practice(task.task_set)
     try:
         return isolation.sandbox_kind(lab_commands_only=ours), ""
     except isolation.IsolationMissingError:

@@ -15,7 +15,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
-from lab.services import doorbell
+from lab.services import doorbell, replays
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -57,8 +57,11 @@ def launch(
     idempotency_key: str = "",
     name: str = "",
     kind: str = Experiment.Kind.LAUNCHED,
+    only: Sequence[tuple[int, Task]] | None = None,
 ) -> Experiment:
     """Launch every task with every harness version and model, `seeds` times each, as one experiment.
+
+    `only` names the seeds and tasks instead, one by one.
 
     `limits` maps the name of a limit to what a person typed: "" keeps the harness's, a number tightens it and
     never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` with the
@@ -70,24 +73,33 @@ def launch(
         FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation" and each limit.
     """
     content = [*(sorted(row.pk for row in rows) for rows in (tasks, harness_versions, models)), name, kind]
+    content += [[(seed, task.pk) for seed, task in only]] if only is not None else []
     key = _key_of(idempotency_key, [*content, str(seeds).strip(), _as_asked(limits or {})])
     if key and (earlier := _earlier(key)):
         return earlier
     errors = FieldErrorCollector()
     count = _seeds(seeds, errors)
     asked = _limits(limits or {}, errors)
+    cells = [(seed, task) for seed in range(1, count + 1) for task in tasks] if only is None else list(only)
     _choices(tasks, harness_versions, models, errors)
+    _recorded(models, cells, errors)
     _isolation(tasks, models, errors)
     plans = _plans(harness_versions, models, asked, errors)
     _check_prices(plans, asked, errors)
     errors.raise_if_any()
-    if len(plans) * len(tasks) * count > MAX_RUNS:
+    if len(plans) * len(cells) > MAX_RUNS:
         raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
+    fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
+    return _launched_once(key, fields, plans, cells)
+
+
+def _launched_once(
+    key: str | None, fields: Mapping[str, Any], plans: Sequence[_Plan], cells: Sequence[tuple[int, Task]]
+) -> Experiment:
     try:
         with transaction.atomic():
-            fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
             experiment = Experiment.objects.create(**fields, idempotency_key=key)
-            ring_workers(runs=len(_create_runs(experiment, plans, tasks, range(1, count + 1))))
+            ring_workers(runs=len(_create_runs(experiment, plans, cells)))
     except IntegrityError:
         # The same form was sent twice at once, and the other one was first.
         first = _earlier(key) if key else None
@@ -106,10 +118,11 @@ def launch_again(*, run: Run, by: User, key: str = "") -> tuple[Run, bool]:
 
     Raises:
         AccessDeniedError: `by` is no operator.
-        FieldErrors: "isolation".
+        FieldErrors: "isolation", "models".
     """
     arm = run.arm
     errors = FieldErrorCollector()
+    _recorded([arm.model], [(run.seed, run.task)], errors)
     _isolation([run.task], [arm.model], errors)
     errors.raise_if_any()
     stored = _key_of(key, ["again", run.pk])
@@ -119,9 +132,38 @@ def launch_again(*, run: Run, by: User, key: str = "") -> tuple[Run, bool]:
     plan = _Plan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
     with transaction.atomic():
         experiment = Experiment.objects.create(**fields, idempotency_key=stored)
-        (fresh,) = _create_runs(experiment, [plan], [run.task], [run.seed])
+        (fresh,) = _create_runs(experiment, [plan], [(run.seed, run.task)])
         ring_workers()
     return fresh, True
+
+
+@for_role(Role.OPERATOR)
+def launch_replay(
+    *,
+    by: User,
+    runs: Sequence[Run],
+    harness_version: HarnessVersion,
+    on_difference: str = "stop",
+    key: str = "",
+) -> Experiment:
+    """Launch the recorded runs of one arm again, each with its own task and seed, answered by the recording.
+
+    Raises:
+        AccessDeniedError: `by` is no operator.
+        FieldErrors: as for `launch`, and "on_difference".
+    """
+    if not runs:
+        raise FieldErrors({"tasks": "tasks: no run of this arm has ended with an answer; wait for one"})
+    with transaction.atomic():
+        model = replays.make(by=by, arm=runs[0].arm, on_difference=on_difference)
+        return launch(
+            by=by,
+            tasks=list({run.task_id: run.task for run in runs}.values()),
+            harness_versions=[harness_version],
+            models=[model],
+            idempotency_key=key,
+            only=[(run.seed, run.task) for run in runs],
+        )
 
 
 def facts_of(run: Run) -> dict[str, JSONObject]:
@@ -197,16 +239,25 @@ def _choices(
     if not models:
         errors.say("models", "models: nothing is chosen; choose at least one model")
     for model in models:
-        if model.retired:
+        if model.retired or model.endpoint.retired:
             errors.say(
                 "models", f"models: {model.name!r} is retired; choose its newer version or another model"
             )
 
 
+def _recorded(
+    models: Sequence[Model], cells: Sequence[tuple[int, Task]], errors: FieldErrorCollector
+) -> None:
+    """A replay can serve only what was recorded."""
+    for model in models:
+        if model.replay and (problem := replays.problem(model, cells)):
+            errors.say("models", f"models: {problem}")
+
+
 def _isolation(tasks: Sequence[Task], models: Sequence[Model], errors: FieldErrorCollector) -> None:
     practice = all(is_practice(task.task_set) for task in tasks)
     try:
-        sandbox_kind(lab_commands_only=practice and all(model.scripted for model in models))
+        sandbox_kind(lab_commands_only=practice and all(model.lab_written for model in models))
     except IsolationMissingError as error:
         errors.say("isolation", str(error))
 
@@ -257,7 +308,7 @@ def _check_prices(plans: Sequence[_Plan], asked: _Asked, errors: FieldErrorColle
 
 
 def _create_runs(
-    experiment: Experiment, plans: Sequence[_Plan], tasks: Sequence[Task], seeds: Sequence[int]
+    experiment: Experiment, plans: Sequence[_Plan], cells: Sequence[tuple[int, Task]]
 ) -> list[Run]:
     arms = [
         Arm.objects.create(
@@ -272,21 +323,18 @@ def _create_runs(
     ]
     runs = Run.objects.bulk_create(
         Run(experiment=experiment, arm=arm, task=task, seed=seed, position=position)
-        for position, (seed, task, arm) in enumerate(_interleaved(arms, tasks, seeds))
+        for position, (seed, task, arm) in enumerate(_interleaved(arms, cells))
     )
     RunFacts.objects.bulk_create(RunFacts(run=run) for run in runs)
     doorbell.ring()
     return runs
 
 
-def _interleaved(
-    arms: Sequence[Arm], tasks: Sequence[Task], seeds: Sequence[int]
-) -> Iterator[tuple[int, Task, Arm]]:
+def _interleaved(arms: Sequence[Arm], cells: Sequence[tuple[int, Task]]) -> Iterator[tuple[int, Task, Arm]]:
     """Arms take turns, so that a slow hour of a server or of this machine meets all of them alike."""
-    for seed in seeds:
-        for task in tasks:
-            for arm in arms:
-                yield seed, task, arm
+    for seed, task in cells:
+        for arm in arms:
+            yield seed, task, arm
 
 
 def _letter(index: int) -> str:

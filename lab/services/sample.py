@@ -21,7 +21,7 @@ from lab.engine.events import AttemptStarted, Event
 from lab.engine.limits import Limits
 from lab.engine.llm.base import JSONObject
 from lab.models import Arm, Attempt, Blob, Experiment, Role, Run, RunFacts, Task
-from lab.services import blobs, endpoints, harnesses, log, runs, sample_log, stored_bodies, tasks
+from lab.services import blobs, endpoints, harnesses, log, replays, runs, sample_log, stored_bodies, tasks
 from lab.services.access import for_role
 from lab.services.payloads import thin
 from lab.services.sample_log import RecordedRun, SampleLogError, StoredLog, StoredRun
@@ -146,6 +146,7 @@ def clear() -> Removed:
                 sha256 for sha256, _ in stored_bodies.all_uses(runs=found.values_list("pk", flat=True))
             }
             count = found.count()
+            replays.retire_those_of(arms=Arm.objects.filter(experiment=experiment))
             found.delete()
             Arm.objects.filter(experiment=experiment).delete()
             experiment.delete()

@@ -24,7 +24,7 @@ from lab.engine.runner import AttemptResult, AttemptSpec, Phase, run_attempt
 from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
-from lab.services import blobs, endpoints, inherited, isolation, log, queue, runs, tasks
+from lab.services import blobs, endpoints, inherited, isolation, log, queue, replays, runs, tasks
 from lab.services.blobs import BodyMissingError
 from lab.services.known_secrets import known_secrets
 from lab.services.queue import Claim
@@ -189,7 +189,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
 
     Raises:
         BodyMissingError: a text of the attempt's log is gone, so that it cannot be continued.
-        InvalidValueError: the endpoint's key is not set.
+        InvalidValueError: the endpoint's key is not set, or what a replay would serve is gone.
         IsolationMissingError: no isolation here, and nobody agreed to do without.
     """
     run = (
@@ -200,7 +200,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
     )
     arm, task = run.arm, run.task
     model, endpoint = arm.model, arm.model.endpoint
-    commands_are_ours = model.scripted and tasks.is_practice(task.task_set)
+    commands_are_ours = model.lab_written and tasks.is_practice(task.task_set)
     return AttemptSpec(
         task=tasks.task_spec(task),
         harness=HarnessConfig.model_validate(arm.harness_version.config),
@@ -218,6 +218,7 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
         spent_usd_before=_spent_before(run, claim.attempt.n),
         secrets=known_secrets(),
         facts=runs.facts_of(run),
+        replay=replays.recording_for(run) if model.replay else None,
         history=log.read_history(run_id=run.pk, attempt=claim.attempt.n) if claim.continues else (),
         read_blob=_stored,
         continued_orderly=claim.orderly,

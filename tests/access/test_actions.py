@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
+from django.utils import timezone
 
 from lab import services
-from lab.models import Preflight, Role, Run
+from lab.models import Preflight, PriceCard, Role, Run
 from lab.services import tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
@@ -53,6 +54,12 @@ def launch_of(run: Run) -> dict[str, Any]:
     return {"tasks": [run.task], "harness_versions": [run.arm.harness_version], "models": [run.arm.model]}
 
 
+def card_of(run: Run) -> PriceCard:
+    return PriceCard.objects.create(
+        endpoint=run.arm.model.endpoint, model_id="m", basis="card", valid_from=timezone.now()
+    )
+
+
 # How each action is taken; whatever else may be wrong with it, who may take it is asked first.
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "controls.ask": lambda run: {"run": run, "control": "pause"},
@@ -60,6 +67,20 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "preflights.ask": lambda run: {"model": run.arm.model},
     "preflights.cancel": lambda run: {"preflight": Preflight.objects.create(model=run.arm.model)},
     "endpoints.connect": lambda run: {"base_url": "nowhere", "model_id": "", "key_variable": ""},
+    "endpoint_settings.change": lambda run: {"endpoint": run.arm.model.endpoint, "typed": {}},
+    "endpoint_settings.restore": lambda run: {"endpoint": run.arm.model.endpoint},
+    "endpoint_settings.retire": lambda run: {"endpoint": run.arm.model.endpoint},
+    "model_lists.add": lambda run: {"endpoint": run.arm.model.endpoint, "chosen": []},
+    "model_lists.search": lambda run: {"endpoint": run.arm.model.endpoint},
+    "model_settings.change": lambda run: {"model": run.arm.model, "typed": {}},
+    "model_settings.restore": lambda run: {"model": run.arm.model},
+    "model_settings.retire": lambda run: {"model": run.arm.model},
+    "price_cards.add": lambda run: {
+        **{"endpoint": run.arm.model.endpoint, "model_id": "m", "basis": "card", "typed": {}}
+    },
+    "price_cards.end": lambda run: {"card": card_of(run), "valid_until": ""},
+    "price_cards.remove": lambda run: {"card": card_of(run)},
+    "replays.make": lambda run: {"arm": run.arm},
     "isolation.consent_without_isolation": lambda run: {},
     "people.add": lambda run: {"name": "somebody-new", "role": "viewer", "base_url": BASE},
     "people.deactivate": lambda run: {"person": somebody()},
@@ -73,6 +94,7 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "sample.load": lambda run: {"seconds": 0.0},
     "sample.remove": lambda run: {},
     "runs.launch_again": lambda run: {"run": run},
+    "runs.launch_replay": lambda run: {"runs": [run], "harness_version": run.arm.harness_version},
     "sign_in.set_password": lambda run: {"address": "192.0.2.1", "current": "", "new": "x", "again": "x"},
     "tokens.make": lambda run: {"name": "nightly", "role": "viewer"},
     "tokens.revoke": lambda run: {},
