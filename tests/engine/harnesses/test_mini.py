@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import importlib
-import random
-from collections import Counter
-from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from lab.engine import registry
-from lab.engine.attempt import AttemptSpec
 from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.events import (
-    AttemptContinued,
     HarnessMessage,
     LimitReached,
     ModelCallFinished,
     ToolCallFinished,
     ToolCallStarted,
 )
-from lab.engine.harnesses.base import HarnessConfig, PromptFacts
 from lab.engine.harnesses.checks import errors
-from lab.engine.harnesses.conversation import check_inputs, messages_after
+from lab.engine.harnesses.conversation import messages_after
 from lab.engine.harnesses.mini import MARKER, Mini, submission
-from lab.engine.harnesses.presets import load_preset
-from lab.engine.limits import Limits
-from lab.engine.llm.base import JSONObject, ModelConfig, Price
+from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.steering import Ask, Steering
-from lab.engine.verify.base import Outcome
-from tests.engine.conftest import MakeTask
-from tests.engine.continuing import Told, cuts, require_same, tell
-from tests.engine.harnesses.driving import Driven, call, calls, drive
-from tests.fakes.openai_server import Answer, FakeOpenAI, Request, plain, says
+from tests.engine.harnesses.driving import Driven, call, calls
+from tests.engine.harnesses.mini_replies import (
+    FACTS,
+    MINI,
+    PRICE,
+    SUBMITS,
+    TAG,
+    TEXT,
+    bash,
+    ended,
+    gives,
+    limits,
+    mini,
+    roles,
+    run,
+    written,
+)
+from tests.fakes.openai_server import Answer, plain, says
 
 
 class Row(NamedTuple):
@@ -80,7 +83,7 @@ TABLE = (
     Row("templates know task and platform facts", ("test_the_conversation_opens",)),
     Row(
         "… n_model_calls, model_cost, elapsed_seconds",
-        ("test_observations_may_say_what_the_run_has_come_to",),
+        ("test_mini_observations.test_observations_may_say_what_the_run_has_come_to",),
     ),
     Row("… the agent's limits, the environment's cwd and timeout", ("test_prompts_know_limits_and_place",)),
     Row(
@@ -154,8 +157,8 @@ TABLE = (
     # Commands.
     Row("a fresh shell each time", ("test_each_command_has_a_shell_of_its_own",)),
     Row("output and errors in one", ("test_each_command_has_a_shell_of_its_own",)),
-    Row("a time-out kills all of it", ("test_a_command_that_takes_too_long",)),
-    Row("30 seconds by default", ("test_a_command_that_takes_too_long",)),
+    Row("a time-out kills all of it", ("test_mini_observations.test_a_command_that_takes_too_long",)),
+    Row("30 seconds by default", ("test_mini_observations.test_a_command_that_takes_too_long",)),
     Row(
         "the local environment runs commands by sh",
         ("test_import_mini.test_the_shell_is_told_from_interpreter_and_place",),
@@ -173,9 +176,16 @@ TABLE = (
     ),
     # Observations.
     Row(
-        "exception, return code, output", ("test_the_observation_says", "test_a_command_that_takes_too_long")
+        "exception, return code, output",
+        (
+            "test_mini_observations.test_the_observation_says",
+            "test_mini_observations.test_a_command_that_takes_too_long",
+        ),
     ),
-    Row("10,000 characters or more: warning, 5,000, count, 5,000", ("test_a_long_output_loses_its_middle",)),
+    Row(
+        "10,000 characters or more: warning, 5,000, count, 5,000",
+        ("test_mini_observations.test_a_long_output_loses_its_middle",),
+    ),
     Row(
         "mini.yaml: the same as JSON",
         ("test_import_mini.test_observations_are_those_that_the_templates_make_there",),
@@ -196,11 +206,6 @@ TABLE = (
     Row("preds.json", differs="an export of the lab, the same for every family"),
 )
 
-MINI = load_preset("mini")
-TAG = "mswea_bash_command"
-FACTS = PromptFacts("Fix the bug.", "/workspace", "Linux", "6.1", "#1 SMP", "x86_64")
-TEXT = ("fenced", "xml")
-
 
 def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> None:
     here = "tests.engine.harnesses"
@@ -214,58 +219,6 @@ def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> No
                 shown,
             )
     assert len({row.said for row in TABLE}) == len(TABLE)
-
-
-def mini(protocol: str = "native", **changed: Any) -> HarnessConfig:
-    return MINI.model_copy(update={"protocol": protocol, **changed})
-
-
-def bash(command: str, identity: str = "") -> tuple[str, str, str]:
-    return call("bash", {"command": command}, identity)
-
-
-def written(command: str, protocol: str = "fenced", tag: str = TAG) -> str:
-    """A command in the text of a reply."""
-    return f"```{tag}\n{command}\n```" if protocol == "fenced" else f"<{tag}>{command}</{tag}>"
-
-
-def gives(command: str, protocol: str) -> Answer:
-    """A reply with one command."""
-    if protocol == "native":
-        return calls(bash(command))
-    return says(f"I go on.\n\n{written(command, protocol)}")
-
-
-# Ten dollars for a million tokens: a step of 120 tokens costs 0.0012.
-PRICE = {
-    "basis": "card",
-    "cards": [
-        {"basis": "card", "rates": {"input": 10, "output": 10}, "valid_from": "2020-01-01T00:00:00Z"},
-    ],
-}
-SUBMITS = f"echo {MARKER}"
-
-
-def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        driven = drive(server, sandbox, **{"config": MINI, **options})
-    # Whatever happens, the log alone gives each request as it was sent.
-    check = check_inputs(driven.records)
-    assert check.differing == []
-    return driven
-
-
-def limits(**changed: object) -> Limits:
-    return MINI.limits.model_copy(update=changed)
-
-
-def ended(driven: Driven) -> tuple[str, str]:
-    assert driven.ending is not None, driven.raised
-    return driven.ending.reason.value, driven.ending.native_reason
-
-
-def roles(driven: Driven, number: int) -> list[str]:
-    return [message["role"] for message in driven.sent(number)["messages"]]
 
 
 class TestPreset:
@@ -595,59 +548,6 @@ def test_each_command_has_a_shell_of_its_own_and_one_text_of_output(sandbox: San
     assert "unset" in two
 
 
-def shell(**settings: Any) -> HarnessConfig:
-    """mini with other settings of its tool."""
-    return mini(tools=(MINI.tools[0].model_copy(update={"settings": settings}),))
-
-
-def test_a_command_that_takes_too_long_is_killed_and_is_an_exception(sandbox: Sandbox) -> None:
-    assert "after 30 seconds" in Mini().opening(shell(), FACTS, MINI.limits)[1]["content"]
-    command = "echo begun; sleep 60 & sleep 60"
-    driven = run(sandbox, calls(bash(command)), gives(SUBMITS, "native"), config=shell(timeout_sec=0.5))
-    assert driven.sent(1)["messages"][-1]["content"] == (
-        f"<exception>An error occurred while executing the command: Command '{command}' timed out after "
-        "0.5 seconds</exception>\n<returncode>-1</returncode>\n<output>\nbegun\n</output>"
-    )
-    assert sandbox.exec(["pgrep", "-f", "sleep 6[0]"], timeout=10).exit_code != 0
-
-
-def test_the_observation_says_return_code_and_output(sandbox: Sandbox) -> None:
-    driven = run(sandbox, calls(bash("true"), bash("printf x; exit 3")), gives(SUBMITS, "native"))
-    quiet, failed = (message["content"] for message in driven.sent(1)["messages"][3:])
-    assert quiet == "<returncode>0</returncode>\n<output>\n</output>"
-    assert failed == "<returncode>3</returncode>\n<output>\nx</output>"
-
-
-def test_a_long_output_loses_its_middle(sandbox: Sandbox) -> None:
-    letters = "i=0; while [ $i -lt 5000 ]; do printf ä; i=$((i+1)); done"
-    driven = run(
-        sandbox,
-        calls(bash(f"{letters}; head -c 4999 /dev/zero | tr '\\0' b"), bash("printf '%20001s' c | tr ' ' b")),
-        gives(SUBMITS, "native"),
-    )
-    whole, long = (message["content"] for message in driven.sent(1)["messages"][3:])
-    assert whole == f"<returncode>0</returncode>\n<output>\n{'ä' * 5000}{'b' * 4999}</output>"
-    assert f"<output_head>\n{'b' * 5000}\n</output_head>" in long
-    assert "<elided_chars>\n10001 characters left out\n</elided_chars>" in long
-    assert f"<output_tail>\n{'b' * 4999}c\n</output_tail>" in long
-    assert "<warning>" in long
-    assert driven.events(ToolCallFinished)[1].stdout is not None
-
-
-def test_observations_may_say_what_the_run_has_come_to(sandbox: Sandbox) -> None:
-    template = "{{ n_model_calls }} {{ model_cost }} {{ elapsed_seconds < 60 }} {{ step_limit }} {{ cwd }}"
-    tool = MINI.tools[0].model_copy(
-        update={"observation": MINI.tools[0].observation.model_copy(update={"template": template})}
-    )
-    answers = [gives("true", "native"), says("hm"), gives("true", "native"), gives(SUBMITS, "native")]
-    driven = run(sandbox, *answers, config=mini(tools=(tool,)), model={"price": PRICE})
-    assert errors(mini(tools=(tool,))) == []
-    said = [event.observation.split() for event in driven.events(ToolCallFinished)]
-    assert [words[0] for words in said] == ["1", "3", "4"]
-    assert [words[2:] for words in said] == [["True", "250", sandbox.facts.workspace]] * 3
-    assert float(said[0][1]) == pytest.approx(0.0012)
-
-
 def test_what_a_person_writes_joins_between_two_steps(sandbox: Sandbox) -> None:
     steering = Steering()
     steering.put(Ask("message", "ada", 1, {"text": "Look at b.py too."}))
@@ -671,77 +571,3 @@ def test_unreadable_replies_stay_where_the_harness_keeps_them(sandbox: Sandbox) 
     config = mini("fenced", options={"keeps_unread_replies": True})
     driven = run(sandbox, says("hm"), gives(SUBMITS, "fenced"), config=config)
     assert roles(driven, 1) == ["system", "user", "assistant", "user"]
-
-
-# An attempt goes on wherever its log ends.
-
-HIDDEN = "from thing import f\n\n\ndef test_f():\n    assert f() == 2\n"
-ANSWERS = [
-    gives("ls; cat thing.py", "native"),
-    says("I wonder."),
-    calls(call("bash", "{broken"), finish="tool_calls"),
-    calls(bash("sed -i s/1/2/ thing.py"), bash("cat thing.py; ls nothing"), bash("head -c 20000 /dev/zero")),
-    calls(bash("rm thing.py"), finish="length"),
-    gives("exit 3", "native"),
-    calls(bash("echo done > note"), bash(f"{SUBMITS}; cat note"), bash("rm note")),
-]
-
-
-class ByReplies(FakeOpenAI):
-    """Answers by how many replies the conversation shows, kept ones and those that were only answered."""
-
-    def take(self, request: Request) -> Answer:
-        self.requests.append(request)
-        place = 0
-        for message in request.body["messages"][2:]:
-            place += message["role"] in {"assistant", "user"}
-        return ANSWERS[place]
-
-
-@pytest.fixture
-def make(make_task: MakeTask, tmp_path: Path) -> Callable[[FakeOpenAI], AttemptSpec]:
-    task = make_task(
-        {"thing.py": "def f():\n    return 1\n"},
-        command=("python", "-m", "pytest", "test_thing.py"),
-        test_files={"test_thing.py": HIDDEN},
-        fail_to_pass=("test_thing.py::test_f",),
-    )
-
-    def make_spec(server: FakeOpenAI) -> AttemptSpec:
-        return AttemptSpec(
-            task=task,
-            harness=MINI,
-            model=ModelConfig(
-                name="fake", model_id="fake", base_url=server.base_url, price=Price(basis="unknown")
-            ),
-            limits=MINI.limits,
-            provider=registry.provider("process"),
-            data_folder=tmp_path,
-            label="run-8-1",
-        )
-
-    return make_spec
-
-
-def serving(script: object, asked: Counter[int]) -> FakeOpenAI:
-    return ByReplies()
-
-
-def test_from_a_sample_of_prefixes_and_around_each_unread_reply_an_attempt_comes_to_the_same_end(
-    make: Callable[[FakeOpenAI], AttemptSpec],
-) -> None:
-    whole = tell(make, [], serving=serving)
-    assert whole.result.verdict is Outcome.RESOLVED, whole.result
-    assert len(whole.of(HarnessMessage)) == 3
-    places = list(cuts(whole))
-    left_out = [
-        at
-        for at, event in enumerate(whole.events, 1)
-        if isinstance(event, HarnessMessage) or (isinstance(event, ModelCallFinished) and not event.message)
-    ]
-    for cut in sorted({*left_out, *random.Random(6).sample(places, 6), places[-1]}):
-        told: Told = tell(make, [], serving=serving, before=whole, cut=cut)
-        require_same(told, whole, cut=cut)
-        assert len(told.of(AttemptContinued)) == 1
-        assert len(told.of(HarnessMessage)) == 3
-        assert told.events[-1].native_reason == "Submitted"  # type: ignore[union-attr]
