@@ -164,7 +164,7 @@ def _checked_context(editing: _Editing, form: HarnessForm, draft: Draft) -> dict
         **choices,
     }
     if draft.config is None or choices["task"] is None:
-        context["why_not"] = (
+        context["not_yet"] = (
             "It is shown when the errors are mended." if choices["task"] else "There is no task."
         )
         return context

@@ -76,7 +76,7 @@ def harness_request(request: HttpRequest, pk: int) -> HttpResponse:
     choices = request_choices(request.GET)
     context = {"place": "harnesses", "version": version, **choices}
     if config is None or choices["task"] is None:
-        context["why_not"] = (
+        context["not_yet"] = (
             "There is no task to ask about." if config else "This lab cannot read the harness."
         )
     else:

@@ -188,6 +188,12 @@ class TestChecking:
         beside = html.partition(f'id="{field}-problem"')[2].partition("</div>")[0]
         assert said in unescape(beside)
 
+    def test_shows_no_request_while_something_is_wrong_and_calls_that_no_error(
+        self, operator: Client, preset: HarnessVersion
+    ) -> None:
+        html = self.check(operator, preset, limits__max_steps="$5")
+        assert '<p class="body quiet">It is shown when the errors are mended.</p>' in html
+
     def test_two_tools_of_one_name_are_marked_both(self, operator: Client, preset: HarnessVersion) -> None:
         html = self.check(operator, preset, tools__t5__name="Read")
         assert 'data-problem="tools.t1.name tools.t5.name"' in html
