@@ -38,7 +38,7 @@ def test_a_command_that_takes_too_long_is_killed_and_is_an_exception(sandbox: Sa
     driven = run(sandbox, calls(bash(command)), gives(SUBMITS, "native"), config=shell(timeout_sec=5.0))
     assert driven.sent(1)["messages"][-1]["content"] == (
         f"<exception>An error occurred while executing the command: Command '{command}' timed out after "
-        "5.0 seconds</exception>\n<returncode>-1</returncode>\n<output>\nbegun\n</output>"
+        "5 seconds</exception>\n<returncode>-1</returncode>\n<output>\nbegun\n</output>"
     )
     assert sandbox.exec(["pgrep", "-f", "sleep 6[0]"], timeout=10).exit_code != 0
 
