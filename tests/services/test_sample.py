@@ -58,7 +58,7 @@ def test_every_recorded_run_becomes_a_run_that_has_ended(alice: User) -> None:
     started = timezone.now()
     told: list[int] = []
     now = sample.play(launched_by=alice, on_progress=lambda state: told.append(state.loaded))
-    assert (now.loaded, now.total, now.complete) == (72, 72, True)
+    assert (now.loaded, now.total, now.complete) == (96, 96, True)
     assert told == list(range(1, 73))
     experiment = Experiment.objects.get()
     assert now.experiment == experiment
@@ -70,7 +70,7 @@ def test_every_recorded_run_becomes_a_run_that_has_ended(alice: User) -> None:
         "leaf-bash-only v1 × scripted/struggler",
     ]
     assert set(Run.objects.values_list("status", flat=True)) == {"ended"}
-    assert Verification.objects.count() == 72
+    assert Verification.objects.count() == 96
     assert (
         Call.objects.filter(state="finished").count()
         == Event.objects.filter(kind="model_call_finished").count()
@@ -107,7 +107,7 @@ def test_what_pages_say_comes_from_the_same_fold_and_every_input_can_be_rebuilt(
 
 def test_a_load_that_was_killed_goes_on_where_it_was(db: None) -> None:
     load_some(3)
-    assert sample.state()[1:] == (3, 72)
+    assert sample.state()[1:] == (3, 96)
     load_some(2)
     runs = Run.objects.values_list("arm", "task", "seed")
     assert len(runs) == len(set(runs)) == 5
@@ -118,7 +118,7 @@ def test_a_piece_of_the_load_gets_further_and_ends_when_asked(alice: User) -> No
     first = sample.load(by=alice, seconds=0.0)
     assert first.loaded == 1
     second = sample.load(by=alice, seconds=0.3)
-    assert 1 < second.loaded < 72
+    assert 1 < second.loaded < 96
     assert second.experiment == first.experiment
 
 
@@ -177,7 +177,7 @@ def test_removed_it_leaves_no_row_and_no_file(db: None, tmp_path: Path) -> None:
     assert rows() == empty
     assert files(tmp_path) == []
     assert sample.clear() == (0, 0)
-    assert sample.state() == (None, 0, 72)
+    assert sample.state() == (None, 0, 96)
 
 
 def test_what_another_run_refers_to_stays(db: None, tmp_path: Path) -> None:

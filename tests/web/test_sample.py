@@ -40,11 +40,11 @@ def test_an_empty_lab_offers_it_to_whoever_may_load_it(
 
 def test_loading_says_how_far_it_is_and_goes_on_by_itself(operator: Client, filled: None) -> None:
     html = operator.post("/sample/load/").content.decode()
-    assert "1 of 72 runs loaded" in html
+    assert "1 of 96 runs loaded" in html
     assert 'hx-post="/sample/load/" hx-trigger="load"' in html
     piece = operator.post("/sample/load/", headers={"HX-Request": "true"}).content.decode()
     assert piece.lstrip().startswith('<div id="sample-progress"')
-    assert "2 of 72 runs loaded" in piece
+    assert "2 of 96 runs loaded" in piece
     # Without script, and after the page was closed, a button goes on.
     for page in ("/sample/", "/"):
         assert "Go on loading</button>" in operator.get(page).content.decode()
@@ -60,10 +60,10 @@ def test_when_all_of_it_is_there_its_experiment_is_shown(
     again = operator.post("/sample/load/")
     assert again.headers["Location"] == f"/experiments/{experiment.pk}/"
     html = operator.get(again.headers["Location"]).content.decode()
-    assert "72 of 72 ended" in html
-    assert html.count('<span class="chip demo">demo</span>') == 72
+    assert "96 of 96 ended" in html
+    assert html.count('<span class="chip demo">demo</span>') == 96
     assert html.count(" resolved</p>") == 4
-    assert Run.objects.count() == 72
+    assert Run.objects.count() == 96
 
 
 def test_wherever_its_runs_are_shown_they_are_marked(operator: Client, filled: None) -> None:
@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_and_what_is_there_stays(
     assert answer.status_code == 422
     html = answer.content.decode()
     assert "No space left on device" in html
-    assert "1 of 72 runs loaded" in html
+    assert "1 of 96 runs loaded" in html
 
 
 def test_the_first_page_does_without_a_damaged_recording(
@@ -126,7 +126,7 @@ def test_the_first_page_does_without_a_damaged_recording(
     assert "sample lab" not in answer.content.decode()
 
 
-def test_pages_with_72_runs_take_few_queries(filled: None, monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+def test_pages_with_96_runs_take_few_queries(filled: None, monkeypatch: pytest.MonkeyPatch, db: None) -> None:
     from lab.models import Role
 
     monkeypatch.setattr(pages, "PIECE_SECONDS", 600.0)

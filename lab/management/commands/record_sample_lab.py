@@ -1,4 +1,4 @@
-"""Records the sample lab anew: 72 real runs, written to the file that comes with the lab."""
+"""Records the sample lab anew: 96 real runs, written to the file that comes with the lab."""
 
 from __future__ import annotations
 

@@ -66,11 +66,11 @@ def test_a_load_killed_at_any_moment_leaves_whole_runs_and_is_removed_or_complet
     manage(data_folder, "migrate", "-v0")
     loaded_before_the_kill(data_folder, wanted=wanted)
     found = look(data_folder)
-    assert found["runs"] == found["different"] == found["whole"] < 72
+    assert found["runs"] == found["different"] == found["whole"] < 96
     if wanted == 9:
         said = manage(data_folder, "sample_lab", "load")
-        assert "72 of 72 runs" in said
-        assert look(data_folder) == {"runs": 72, "different": 72, "whole": 72, "experiments": 1}
+        assert "96 of 96 runs" in said
+        assert look(data_folder) == {"runs": 96, "different": 96, "whole": 96, "experiments": 1}
     said = manage(data_folder, "sample_lab", "remove")
     assert said.startswith("Removed ")
     assert look(data_folder) == {"runs": 0, "different": 0, "whole": 0, "experiments": 0}
