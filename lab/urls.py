@@ -28,6 +28,7 @@ urlpatterns = [
     path("", include("lab.web.harness_editor")),
     path("endpoints/", endpoints.endpoint_list, name="endpoints"),
     path("endpoints/new/", endpoints.endpoint_new, name="endpoint_new"),
+    path("", include("lab.web.preflights")),
     path("settings/", own_settings.person_settings, name="settings"),
     path("settings/theme/", own_settings.theme, name="theme"),
     path("settings/password/", own_settings.password, name="password"),

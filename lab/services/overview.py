@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
 from lab.models import Arm, Experiment, Model, Run, RunFacts, Task, TaskSet
+from lab.services import preflights
 from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 
@@ -158,6 +159,7 @@ def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
     found = [
         *_no_worker(),
         *_missing_keys(),
+        *_failing_preflights(),
         *_invalid_tasks(task_set),
         *_infrastructure(),
         *_unknown_prices(),
@@ -239,6 +241,20 @@ def _missing_keys() -> list[Suggestion]:
         )
         for model in Model.objects.in_use()
         if model.endpoint.key_variable and not key_is_set(endpoint=model.endpoint)
+    ]
+
+
+def _failing_preflights() -> list[Suggestion]:
+    return [
+        Suggestion(
+            icon="cross",
+            tone="failed",
+            title=f"{preflight.model.name} fails its preflight",
+            detail=f"{preflights.failing_titles(preflight)[0]}. Runs would be worthless until it is mended.",
+            verb="See why",
+            url=reverse("preflight", args=[preflight.model_id]),
+        )
+        for preflight in preflights.failing(Model.objects.in_use())
     ]
 
 

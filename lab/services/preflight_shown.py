@@ -18,7 +18,7 @@ from lab.engine.preflight.probes import OTHER_TOOL, PROBES, TOOL
 from lab.models import Model, Preflight
 from lab.render.numbers import dollars, duration, plural
 from lab.render.text import one_line, visible_text
-from lab.services.preflights import OverLimit, going_on, newest_ended
+from lab.services.preflights import OverLimit, can_be_examined, going_on_of, newest_ended
 
 SERVERS = {"sglang": "SGLang", "vllm": "vLLM", "llamacpp": "llama.cpp", "generic": "other"}
 STATE_WORDS = {"running": "asking", "answered": "answered", "failed": "refused", "left_out": "left out"}
@@ -189,9 +189,9 @@ _OUTCOMES: dict[str, tuple[str, str, str]] = {
 
 def outcomes(models: Iterable[Model]) -> Mapping[int, Outcome]:
     """Model row -> how its newest preflight stands, for all that can be examined."""
-    examined = [model for model in models if not model.scripted]
-    ended = newest_ended(examined)
-    return {model.pk: outcome_of(going_on(model) or ended.get(model.pk)) for model in examined}
+    examined = [model for model in models if can_be_examined(model)]
+    newest = newest_ended(examined) | going_on_of(examined)
+    return {model.pk: outcome_of(newest.get(model.pk)) for model in examined}
 
 
 def over_limit_words(cost: OverLimit) -> str:

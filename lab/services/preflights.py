@@ -148,6 +148,12 @@ def going_on(model: Model) -> Preflight | None:
     return Preflight.objects.filter(model=model, state__in=_WAITS_OR_RUNS).first()
 
 
+def going_on_of(models: Iterable[Model]) -> dict[int, Preflight]:
+    """Model row -> its preflight that waits or runs."""
+    rows = Preflight.objects.filter(model__in=models, state__in=_WAITS_OR_RUNS)
+    return {row.model_id: row for row in rows}
+
+
 def newest_ended(models: Iterable[Model]) -> dict[int, Preflight]:
     """Model row -> its newest preflight that came to a result; a model without one is not in it."""
     with_result = ~Q(outcome="")
@@ -197,9 +203,14 @@ def over_limit_cost(model: Model) -> OverLimit:
     return OverLimit(window + 1, cost.amount, cost.note)
 
 
+def can_be_examined(model: Model) -> bool:
+    """Whether a server of somebody's stands behind it: the lab itself serves scripted and replay models."""
+    return not model.scripted and model.price_basis != "replay"
+
+
 def check_can_be_examined(model: Model) -> None:
     """Raises: FieldErrors: "model", for one that the lab itself serves or whose key is not there."""
-    if model.scripted or model.replay:
+    if not can_be_examined(model):
         text = f"model: {model.name!r} is served by the lab itself; there is nothing to examine"
         raise FieldErrors({"model": text})
     try:

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from lab.models import Model, Role
-from lab.services import endpoints
+from lab.services import endpoints, preflight_shown
 from lab.services.errors import FieldErrors
 from lab.services.known_secrets import SHORT, too_short
 from lab.web.forms import EndpointForm
@@ -19,9 +19,16 @@ from lab.web.http import for_role, signed_in
 @require_safe
 @for_role(Role.VIEWER)
 def endpoint_list(request: HttpRequest) -> HttpResponse:
+    models = list(Model.objects.in_use())
+    examined = preflight_shown.outcomes(models)
     rows = [
-        (model, endpoints.key_is_set(endpoint=model.endpoint), endpoints.price_is_known(model))
-        for model in Model.objects.in_use()
+        (
+            model,
+            endpoints.key_is_set(endpoint=model.endpoint),
+            endpoints.price_is_known(model),
+            examined.get(model.pk),
+        )
+        for model in models
     ]
     return render(request, "endpoints/list.html", {"place": "endpoints", "rows": rows})
 

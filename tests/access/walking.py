@@ -83,6 +83,7 @@ class Addresses:
         known = {
             "pk": self._by_page.get(page.name),
             "run_id": self._run.pk,
+            "model_id": self._run.arm.model_id,
             "seq": Event.objects.filter(run=self._run, kind="tool_call_finished").first().seq,
             "test_id": TestResult.objects.exclude(log="").get().pk,
             "person_id": self._owner.pk,

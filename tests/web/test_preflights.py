@@ -1,0 +1,126 @@
+"""The page of a model's preflights, and where else one is seen."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from django.test import Client
+
+from lab.models import Endpoint, Model, Preflight
+from lab.services import preflight_work, preflights
+from lab.services.processes import process_identity
+from tests.fakes.model_server import MODEL, LeakingXML, ModelServer
+from tests.fakes.openai_server import JSONObject
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def model_at(server: ModelServer) -> Model:
+    endpoint = Endpoint.objects.create(name="there", base_url=server.base_url)
+    return Model.objects.create(endpoint=endpoint, name="coder", model_id=MODEL, context_window=8_192)
+
+
+def address(model: Model) -> str:
+    return f"/endpoints/models/{model.pk}/preflight/"
+
+
+def work() -> Preflight:
+    claimed = preflights.claim_next(worker=process_identity())
+    assert claimed is not None
+    return preflight_work.conduct(preflight=claimed)
+
+
+def text_of(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    return html.unescape(answer.content.decode())
+
+
+def test_a_preflight_is_asked_for_watched_and_read(operator: Client) -> None:
+    with LeakingXML() as server:
+        model = model_at(server)
+        before = text_of(operator, address(model))
+        assert "Never examined" in before
+        assert "at least 8,193 tokens, cost unknown" in before
+        assert operator.post(f"{address(model)}ask/").status_code == 302
+        waiting = text_of(operator, address(model))
+        assert "Waits for a worker" in waiting
+        assert 'hx-trigger="every 1s"' in waiting
+        part = operator.get(address(model), headers={"HX-Request": "true"}).content.decode()
+        assert part.strip().startswith('<div id="preflight"')
+        work()
+    page = text_of(operator, address(model))
+    assert "hx-get" not in page
+    assert "Runs would be worthless: " in page
+    assert "<mark><tool_call>" in page
+    assert page.index("<b>SGLang</b>") < page.index("<b>vLLM</b>")
+    assert "--tool-call-parser" in page
+    assert "Output speed" in page
+
+
+def test_it_is_seen_beside_the_model_and_in_what_to_do_next(operator: Client) -> None:
+    with LeakingXML() as server:
+        model = model_at(server)
+        assert "never examined" in text_of(operator, "/endpoints/")
+        preflights.begin(model=model, worker="somebody")
+        assert "being examined" in text_of(operator, "/endpoints/")
+        Preflight.objects.all().delete()
+        operator.post(f"{address(model)}ask/")
+        work()
+    assert "failing" in text_of(operator, "/endpoints/")
+    home = text_of(operator, "/")
+    assert "coder fails its preflight" in home
+    assert address(model) in home
+
+
+def test_a_viewer_reads_and_has_no_button(viewer: Client) -> None:
+    with ModelServer() as server:
+        model = model_at(server)
+    page = text_of(viewer, address(model))
+    assert "An operator can run it" in page
+    assert "preflight/ask/" not in page
+    assert viewer.post(f"{address(model)}ask/").status_code == 403
+
+
+def test_what_cannot_be_asked_is_said_on_the_page(operator: Client) -> None:
+    with ModelServer() as server:
+        model = model_at(server)
+    Endpoint.objects.update(key_variable="NOT_SET_KEY")
+    answer = operator.post(f"{address(model)}ask/")
+    assert answer.status_code == 422
+    assert "NOT_SET_KEY" in answer.content.decode()
+
+
+def test_one_that_waits_is_cancelled_and_earlier_ones_stay_readable(operator: Client) -> None:
+    with ModelServer() as server:
+        model = model_at(server)
+        operator.post(f"{address(model)}ask/")
+        first = work()
+        operator.post(f"{address(model)}ask/", {"over_limit": "yes"})
+        assert Preflight.objects.get(state="queued").over_limit
+        operator.post(f"{address(model)}cancel/")
+    page = text_of(operator, address(model))
+    assert "This preflight was not finished" in page
+    earlier = text_of(operator, f"{address(model)}?number={first.pk}")
+    assert "Nothing here would spoil a run" in earlier
+    assert operator.get(f"{address(model)}?number=0").status_code == 404
+    assert operator.get(f"{address(model)}?number=x").status_code == 404
+
+
+def test_what_a_server_says_is_shown_as_text_and_keys_are_masked(operator: Client) -> None:
+    key = "sk-proj-" + "Ab3" * 16
+
+    class Nasty(ModelServer):
+        def refusal(self, body: JSONObject) -> object:
+            return self.error(400, f"<script>alert(1)</script> {key}")
+
+    with Nasty() as server:
+        model = model_at(server)
+        operator.post(f"{address(model)}ask/")
+        work()
+    page = operator.get(address(model)).content.decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert key not in page
+    assert "masked, looks like" in page
