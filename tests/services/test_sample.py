@@ -59,7 +59,7 @@ def test_every_recorded_run_becomes_a_run_that_has_ended(alice: User) -> None:
     told: list[int] = []
     now = sample.play(launched_by=alice, on_progress=lambda state: told.append(state.loaded))
     assert (now.loaded, now.total, now.complete) == (96, 96, True)
-    assert told == list(range(1, 73))
+    assert told == list(range(1, 97))
     experiment = Experiment.objects.get()
     assert now.experiment == experiment
     assert (experiment.kind, experiment.state, experiment.launched_by) == ("demo", "ended", alice)
@@ -68,6 +68,10 @@ def test_every_recorded_run_becomes_a_run_that_has_ended(alice: User) -> None:
         "leaf-compatible v1 × scripted/struggler",
         "leaf-bash-only v1 × scripted/solver",
         "leaf-bash-only v1 × scripted/struggler",
+        "r2e v1 × scripted/solver",
+        "r2e v1 × scripted/struggler",
+        "mini v1 × scripted/solver",
+        "mini v1 × scripted/struggler",
     ]
     assert set(Run.objects.values_list("status", flat=True)) == {"ended"}
     assert Verification.objects.count() == 96

@@ -62,7 +62,7 @@ def test_when_all_of_it_is_there_its_experiment_is_shown(
     html = operator.get(again.headers["Location"]).content.decode()
     assert "96 of 96 ended" in html
     assert html.count('<span class="chip demo">demo</span>') == 96
-    assert html.count(" resolved</p>") == 4
+    assert html.count(" resolved</p>") == 8
     assert Run.objects.count() == 96
 
 
