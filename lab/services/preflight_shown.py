@@ -213,16 +213,22 @@ def _finding(found: JSONObject, server: str | None) -> FindingShown:
         title=found["title"],
         detail=visible_text(found["detail"]),
         effect=found["effect"],
-        evidence=[_evidence(one) for one in found["evidence"]],
+        evidence=_evidence(found["evidence"]),
         mends=_mends(found["mends"], server),
     )
 
 
-def _evidence(one: JSONObject) -> Evidence:
-    probe = PROBES.get(one["probe"])
-    text = visible_text(one["excerpt"])
-    start, end = _hit(text)
-    return Evidence(probe.title if probe else one["probe"], text[:start], text[start:end], text[end:])
+def _evidence(evidence: list[JSONObject]) -> list[Evidence]:
+    """The excerpts, each once, with the questions that it answered."""
+    titles: dict[str, list[str]] = {}
+    for one in evidence:
+        probe = PROBES.get(one["probe"])
+        titles.setdefault(visible_text(one["excerpt"]), []).append(probe.title if probe else one["probe"])
+    found = []
+    for text, asked in titles.items():
+        start, end = _hit(text)
+        found.append(Evidence("; ".join(asked), text[:start], text[start:end], text[end:]))
+    return found
 
 
 def _hit(text: str) -> tuple[int, int]:

@@ -248,6 +248,14 @@ class VLLMWithoutToolFlags(VLLM):
         return super().refusal(body)
 
 
+class LlamaCppWithoutJinja(LlamaCpp):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if body.get("tools"):
+            error = {"code": 500, "message": "tools param requires --jinja flag", "type": "server_error"}
+            return plain({"error": error}, status=500)
+        return super().refusal(body)
+
+
 class LeakingXML(SGLang):
     """SGLang without --tool-call-parser before Qwen3-Coder; a forced call works by grammar."""
 
@@ -474,6 +482,7 @@ class RefusesKeys(ModelServer):
 # Each row of the diagnosis table with a server that shows it, and the code of its diagnosis.
 WRONG = (
     (VLLMWithoutToolFlags, "tool_flags_missing"),
+    (LlamaCppWithoutJinja, "tool_flags_missing"),
     (LeakingXML, "calls_as_text"),
     (LeakingXML, "parser_not_model"),
     (LeakingJSON, "calls_as_text"),

@@ -14,6 +14,8 @@ from lab.engine.preflight.findings import Evidence, Finding, diagnoses
 from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
 
 _TOOLS = (TOOL, OTHER_TOOL)
+# What vLLM and llama.cpp name in their refusal when they were started without what tools need.
+_TOOL_FLAGS = ("enable-auto-tool-choice", "call-parser", "--jinja")
 _WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
 # A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
 _FEWEST_TOKENS = 15
@@ -93,11 +95,7 @@ def _failures(seen: Seen) -> Iterator[Finding]:
         if exchange.reply is not None or name == "over_limit":
             continue
         said = exchange.said.lower()
-        if (
-            exchange.status == 400
-            and "tool" in said
-            and ("enable-auto-tool-choice" in said or "call-parser" in said)
-        ):
+        if exchange.status in {400, 500} and "tool" in said and any(flag in said for flag in _TOOL_FLAGS):
             yield _finding("tool_flags_missing", _shown(exchange))
         elif name == "result" and exchange.status in {400, 422, 500} and seen.reply("auto") is not None:
             yield _finding("tool_result_refused", _shown(exchange))
@@ -121,7 +119,12 @@ def _calls_as_text(seen: Seen) -> Iterator[Finding]:
         yield _finding("parser_not_model", _shown(seen.exchanges["required"]))
 
 
-_KINDS = {"markup": "markup of the template", "json": "JSON", "python": "a call in Python's form"}
+_KINDS = {
+    "markup": "markup of the template, which the server's parser should have read",
+    "json": "bare JSON, without the markup that a parser waits for: the model leaves it out, or the server drops "
+    "it",
+    "python": "a call in Python's form, which the server's parser should have read",
+}
 
 
 def _no_call(seen: Seen) -> Iterator[Finding]:
