@@ -149,6 +149,8 @@ def _settings(run: Run, model: JSONObject, started: JSONObject, attempt: Attempt
         if name not in nothing_said:
             settings |= _flat(_SHOWN_AS.get(name, f"model.{name}"), value)
     settings["seed"] = run.seed
+    if run.preflight is not None:
+        settings["preflight"] = run.preflight.outcome
     if started.get("lab_version"):
         settings["lab version"] = short_text(started["lab_version"])
     sandbox = attempt.sandbox if attempt else {}

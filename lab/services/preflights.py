@@ -7,7 +7,7 @@ dead, ends with an error.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from lab.engine.llm.base import JSONObject, Usage
 from lab.models import HarnessVersion, Model, Preflight, Role
 from lab.services import endpoints
 from lab.services.access import for_role
-from lab.services.errors import FieldErrors
+from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.messages import ring_for_preflights
 
 # A message that was sent is taken within a moment; one that waits for so long is taken for lost.
@@ -164,12 +164,35 @@ def newest_ended(models: Iterable[Model]) -> dict[int, Preflight]:
     return {row.model_id: row for row in rows.select_related("model")}
 
 
+def newest_number(model_id: int) -> int | None:
+    """The number of the model's newest preflight that came to a result: what a run of it relies on."""
+    with_result = Preflight.objects.filter(model=model_id).exclude(outcome="")
+    return with_result.order_by("-pk").values_list("pk", flat=True).first()
+
+
 def failing(models: Iterable[Model]) -> list[Preflight]:
     """The newest preflights of these models that say runs would be worthless, by the models' names."""
     found = newest_ended(models).values()
     return sorted(
         (row for row in found if row.outcome == Preflight.Outcome.FAILING), key=lambda row: row.model.name
     )
+
+
+def check_despite(
+    models: Iterable[Model], despite: Collection[int], errors: FieldErrorCollector
+) -> list[int]:
+    """The numbers of these models' failing preflights; each that is not in `despite` is an error."""
+    found = failing(models)
+    for preflight in found:
+        if preflight.pk not in despite:
+            why = "; ".join(failing_titles(preflight))
+            name = preflight.model.name
+            errors.say(
+                "despite",
+                f"despite: the newest preflight of {name!r} ({preflight.pk}) is failing: {why}; mend it and "
+                f"run the preflight again, or launch despite {preflight.pk}",
+            )
+    return [preflight.pk for preflight in found]
 
 
 def failing_titles(preflight: Preflight) -> list[str]:

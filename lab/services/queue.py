@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from lab.models import Attempt, Run
+from lab.services import preflights
 from lab.services.leases import (
     Cancelled,
     Claim,
@@ -112,5 +113,7 @@ def _claim(run: Run, worker: str) -> Claim | None:
         attempt = Attempt.objects.create(
             run=run, n=(last.n if last else 0) + 1, lease_token=token, lease_until=until, worker=worker
         )
+    if last is None:
+        Run.objects.filter(pk=run.pk).update(preflight=preflights.newest_number(run.arm.model_id))
     run.refresh_from_db()
     return Claim(run, attempt, token, continues, orderly)

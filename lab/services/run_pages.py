@@ -22,6 +22,7 @@ from lab.render.text import one_line, visible_text
 from lab.services.facts import agent_seconds, clock_start, facts_of
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 from lab.services.limits import values_in_force
+from lab.services.preflight_shown import Outcome, outcome_of
 from lab.services.run_asks import Actions, asks_of, marks_of
 
 NEAR = 0.8
@@ -110,6 +111,7 @@ class Panel:
     waiting: list[str]
     marks: list[str]
     other_forms: str
+    preflight: Outcome | None
 
 
 PARTS = (
@@ -189,6 +191,7 @@ def panel(run: Run) -> Panel:
         waiting=asks.waiting,
         marks=marks_of(run, facts),
         other_forms=_other_forms(run, facts),
+        preflight=outcome_of(run.preflight) if run.preflight is not None else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
-from lab.services import doorbell, replays
+from lab.services import doorbell, preflights, replays
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -58,10 +58,12 @@ def launch(
     name: str = "",
     kind: str = Experiment.Kind.LAUNCHED,
     only: Sequence[tuple[int, Task]] | None = None,
+    despite: Collection[int] = (),
 ) -> Experiment:
     """Launch every task with every harness version and model, `seeds` times each, as one experiment.
 
-    `only` names the seeds and tasks instead, one by one.
+    `only` names the seeds and tasks instead, one by one. A model whose newest preflight is failing is
+    launched only when its number is in `despite`; the experiment keeps these numbers.
 
     `limits` maps the name of a limit to what a person typed: "" keeps the harness's, a number tightens it and
     never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` with the
@@ -70,7 +72,8 @@ def launch(
 
     Raises:
         AccessDeniedError: `by` is no operator.
-        FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation" and each limit.
+        FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation", "despite" and each
+            limit.
     """
     content = [*(sorted(row.pk for row in rows) for rows in (tasks, harness_versions, models)), name, kind]
     content += [[(seed, task.pk) for seed, task in only]] if only is not None else []
@@ -86,10 +89,12 @@ def launch(
     _isolation(tasks, models, errors)
     plans = _plans(harness_versions, models, asked, errors)
     _check_prices(plans, asked, errors)
+    failing = preflights.check_despite(models, despite, errors)
     errors.raise_if_any()
     if len(plans) * len(cells) > MAX_RUNS:
         raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
     fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
+    fields |= {"launched_despite": failing}
     return _launched_once(key, fields, plans, cells)
 
 

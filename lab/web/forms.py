@@ -7,14 +7,14 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from django import forms
 from django.utils.text import Truncator
 
 from lab.engine.limits import UNITS, as_typed
 from lab.models import HarnessVersion, Model, Task, TaskSet
-from lab.services import overview
+from lab.services import overview, preflights
 
 LIMIT_LABELS = {
     "max_steps": "Steps",
@@ -83,6 +83,16 @@ class LimitField:
     errors: list[str]
 
 
+class FailingPreflight(NamedTuple):
+    """What launching asks a person to confirm."""
+
+    number: int
+    model_id: int
+    model: str
+    titles: list[str]
+    ticked: bool
+
+
 class LaunchForm(forms.Form):
     """Tasks × one harness × models × seeds under limits."""
 
@@ -100,6 +110,8 @@ class LaunchForm(forms.Form):
         queryset=Model.objects.none(), error_messages={"required": "choose at least one model"}
     )
     seeds = forms.CharField(required=False)
+    # The numbers of failing preflights that were shown and are launched in spite of.
+    despite = forms.CharField(label="Failing preflight", required=False)
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet | None) -> None:
         super().__init__(data)
@@ -201,6 +213,28 @@ class LaunchForm(forms.Form):
             if typed and self.cleaned_data.get(f"limit_{limit}_none"):
                 given = f"“{as_typed(typed)}” and “no limit” are both given"
                 self.add_error(f"limit_{limit}", f"{given}; write a number or tick no limit, not both")
+
+    @property
+    def despite_numbers(self) -> list[int]:
+        """The failing preflights whose box was ticked."""
+        return [int(text) for text in self._chosen("despite", set()) if text.isdecimal() and len(text) < 10]
+
+    @property
+    def failing_preflights(self) -> list[FailingPreflight]:
+        """Those of the chosen models, once launching has asked for a confirmation."""
+        if not self.errors.get("despite"):
+            return []
+        chosen = [model for model in self._models if str(model.pk) in self._chosen("models", set())]
+        return [
+            FailingPreflight(
+                found.pk,
+                found.model_id,
+                found.model.name,
+                preflights.failing_titles(found),
+                found.pk in self.despite_numbers,
+            )
+            for found in preflights.failing(chosen)
+        ]
 
     def limits_as_typed(self) -> dict[str, str | None]:
         """What was typed for each limit: "" keeps the harness's, None is "no limit"."""

@@ -38,6 +38,7 @@ def launch(request: HttpRequest) -> HttpResponse:
                 models=list(form.cleaned_data["models"]),
                 seeds=form.cleaned_data["seeds"].strip() or 1,
                 limits=form.limits_as_typed(),
+                despite=form.despite_numbers,
                 idempotency_key=form.cleaned_data["idempotency_key"],
             )
         except FieldErrors as error:

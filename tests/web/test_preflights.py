@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 
 import pytest
 from django.test import Client
 
-from lab.models import Endpoint, Model, Preflight
-from lab.services import preflight_work, preflights
+from lab.models import Endpoint, Experiment, Model, Preflight, Role, Run
+from lab.services import preflight_work, preflights, queue
+from lab.services.compared_runs import made_with
 from lab.services.processes import process_identity
+from lab.services.runs import consent_without_isolation
+from tests.builders import person
 from tests.fakes.model_server import MODEL, LeakingXML, ModelServer
 from tests.fakes.openai_server import JSONObject
 
@@ -124,3 +128,46 @@ def test_what_a_server_says_is_shown_as_text_and_keys_are_masked(operator: Clien
     assert "&lt;script&gt;alert(1)" in page
     assert key not in page
     assert "masked, looks like" in page
+
+
+def test_launching_with_a_failing_one_asks_first_and_the_experiment_keeps_what_was_shown(
+    operator: Client, launch_form: Callable[..., dict[str, object]]
+) -> None:
+    with LeakingXML() as server:
+        model = model_at(server)
+        operator.post(f"{address(model)}ask/")
+        failing = work()
+    consent_without_isolation(by=person(Role.ADMIN))
+    form = launch_form(models=[model.pk])
+    asked = operator.post("/launch/", form)
+    page = html.unescape(asked.content.decode())
+    assert asked.status_code == 422
+    assert not Experiment.objects.exists()
+    assert f'name="despite" value="{failing.pk}"' in page
+    assert "Tool calls come as text: no parser reads them" in page
+    assert operator.post("/launch/", form | {"despite": "999"}).status_code == 422
+    assert operator.post("/launch/", form | {"despite": str(failing.pk)}).status_code == 302
+    assert Experiment.objects.get().launched_despite == [failing.pk]
+
+
+def test_a_run_keeps_the_preflight_that_was_the_newest_when_it_was_first_claimed(
+    operator: Client, launch_form: Callable[..., dict[str, object]]
+) -> None:
+    with ModelServer() as server:
+        model = model_at(server)
+        operator.post(f"{address(model)}ask/")
+        first = work()
+        consent_without_isolation(by=person(Role.ADMIN))
+        operator.post("/launch/", launch_form(models=[model.pk]))
+        claim = queue.claim_next(worker=process_identity())
+        assert claim is not None
+        assert claim.run.preflight == first
+        operator.post(f"{address(model)}ask/")
+        work()
+    queue.release(claim=claim)
+    again = queue.claim_next(worker=process_identity())
+    assert again is not None
+    assert again.run.preflight == first
+    page = text_of(operator, f"/runs/{claim.run.pk}/")
+    assert f"{address(model)}?number={first.pk}" in page
+    assert made_with([Run.objects.get(pk=claim.run.pk)])[0].settings["preflight"] == "healthy"
