@@ -181,17 +181,17 @@ def failing(models: Iterable[Model]) -> list[Preflight]:
 def check_despite(
     models: Iterable[Model], despite: Collection[int], errors: FieldErrorCollector
 ) -> list[int]:
-    """The numbers of these models' failing preflights; each that is not in `despite` is an error."""
+    """The numbers of these models' failing preflights; those that are not in `despite` are an error of it."""
     found = failing(models)
-    for preflight in found:
-        if preflight.pk not in despite:
-            why = "; ".join(failing_titles(preflight))
-            name = preflight.model.name
-            errors.say(
-                "despite",
-                f"despite: the newest preflight of {name!r} ({preflight.pk}) is failing: {why}; mend it and "
-                f"run the preflight again, or launch despite {preflight.pk}",
-            )
+    unseen = [preflight for preflight in found if preflight.pk not in despite]
+    if unseen:
+        said = ". ".join(
+            f"The newest preflight of {preflight.model.name!r}, {preflight.pk}, is failing: "
+            + "; ".join(failing_titles(preflight))
+            for preflight in unseen
+        )
+        numbers = ", ".join(str(preflight.pk) for preflight in unseen)
+        errors.say("despite", f"despite: {said}. Mend it and run it again, or launch despite {numbers}")
     return [preflight.pk for preflight in found]
 
 

@@ -121,8 +121,7 @@ def _calls_as_text(seen: Seen) -> Iterator[Finding]:
 
 _KINDS = {
     "markup": "markup of the template, which the server's parser should have read",
-    "json": "bare JSON, without the markup that a parser waits for: the model leaves it out, or the server drops "
-    "it",
+    "json": "bare JSON, without the markup that a parser waits for: the model or the server leaves it out",
     "python": "a call in Python's form, which the server's parser should have read",
 }
 

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_printed_with_what_mends_it(capsys: pytest.CaptureFixtu
     assert "BLOCKS RUNS: The server takes no tools" in said
     assert said.index("  vLLM:\n") < said.index("  other:\n")
     assert "--enable-auto-tool-choice" in said
-    assert "in “Tool call”" in said
+    assert "in “Tool call; " in said
 
 
 def test_as_json_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
