@@ -22,7 +22,8 @@ class LoopCounts:
     """`answered` is the last step with a reply, `format_errors` counts replies in a row of which nothing was
     understood, as `is_format_error` says. `context_tokens` is what the server counted last, and what was
     added since estimated; 0 before the first reply. `last_output_tokens` is the size of the last reply.
-    `ended_calls` counts calls that have ended by tool, `submitted` is the one that ended the agent's work.
+    `ended_calls` counts calls that have ended by tool, `submitted` is the one that ended the agent's work,
+    unless a person spoke to the agent afterwards.
     """
 
     def __init__(self, is_format_error: Callable[[Reply], bool]) -> None:
@@ -50,6 +51,8 @@ class LoopCounts:
                 self.submitted = event
             self._add(event.message)
         elif isinstance(event, HarnessMessage | MessageSent):
+            if isinstance(event, MessageSent):
+                self.submitted = None
             self._add(event.message)
         elif isinstance(event, HistoryRewritten) and event.context_tokens is not None:
             self.context_tokens = event.context_tokens

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import ClassVar
 
-from lab.engine.errors import AttemptStoppedError, ExitReason
+from lab.engine.errors import AttemptStoppedError, ExitReason, InvalidValueError
 from lab.engine.events import HarnessMessage, LimitReached, ModelCallFinished, ToolCallFinished
 from lab.engine.harnesses.arguments import protocol_notes, unread_form
 from lab.engine.harnesses.base import Ending, Family, Session
@@ -26,6 +26,7 @@ from lab.engine.tools.base import ToolResult
 
 # What a raw text may take of the feedback that is sent back to the model.
 _RAW_SHOWN = 2_000
+_LISTED = 20
 
 
 class Loop:
@@ -118,13 +119,14 @@ class Loop:
     def say(self, feedback: str, variables: Mapping[str, object]) -> str:
         """A feedback's text: the harness's own wording, else the family's.
 
-        Raises:
-            InvalidValueError: it cannot be rendered.
+        Where that cannot word what a model wrote, which must not end its run: the family's, with excerpts.
         """
-        template = self.config.feedback.get(feedback)
-        if template is None:
-            template = self.family.feedback[feedback].template
-        return render(f"feedback.{feedback}", template, {**self.feedback_variables(), **variables})
+        field, usual = f"feedback.{feedback}", self.family.feedback[feedback].template
+        names = {**self.feedback_variables(), **variables}
+        try:
+            return render(field, self.config.feedback.get(feedback, usual), names)
+        except InvalidValueError:
+            return render(field, usual, {name: _excerpt(value) for name, value in names.items()})
 
     # The loop itself.
 
@@ -176,13 +178,13 @@ class Loop:
             ending = self.after_problem(reading)
             if ending is None:
                 self._tell(reading, reply)
-            return ending
+            return None if ending is None or self._is_spoken_to() else ending
         return self._execute(reading)
 
     def _tell(self, reading: Reading, reply: Reply) -> None:
         """Let the model know why its reply was not executed."""
-        raw = reply.content if len(reply.content) <= _RAW_SHOWN else f"{reply.content[:_RAW_SHOWN]}…"
-        variables = {"detail": reading.detail, "raw": raw, "finish_reason": reply.finish_reason}
+        raw, finish_reason = _excerpt(reply.content), reply.finish_reason
+        variables = {"detail": reading.detail, "raw": raw, "finish_reason": finish_reason}
         text = self.say(reading.problem, variables)
         self.session.emit(
             HarnessMessage(
@@ -202,13 +204,14 @@ class Loop:
                 self.session.checkpoint.look()
                 again = begun and call.index == standing.interrupted_call
                 self.calls.execute(call, step=self.counts.answered, again=again)
-            if self.counts.submitted is not None:
+            # An agent that is spoken to goes on; each further call of the reply needs its result first.
+            if self.counts.submitted is not None and not self._is_spoken_to():
                 return self.after_submission(self.counts.submitted)
         return None
 
     def _explanation(self, feedback: str, call: Call) -> str:
-        raw = call.raw if len(call.raw) <= _RAW_SHOWN else f"{call.raw[:_RAW_SHOWN]}…"
-        return self.say(feedback, {"tool": call.tool, "detail": call.parsed.malformed, "raw": raw})
+        variables = {"tool": call.tool, "detail": call.parsed.malformed, "raw": _excerpt(call.raw)}
+        return self.say(feedback, variables)
 
     def _is_format_error(self, reply: Reply) -> bool:
         reading = self.family.read(self.config, reply)
@@ -332,6 +335,13 @@ class Loop:
             self.session.emit(
                 LimitReached(limit=limit, used=Decimal(str(amount)), allowed=Decimal(str(allowed)))
             )
+
+
+def _excerpt(value: object) -> object:
+    """The beginning of a text, or of each text of a list."""
+    if isinstance(value, str):
+        return value if len(value) <= _RAW_SHOWN else f"{value[:_RAW_SHOWN]}…"
+    return [_excerpt(one) for one in value[:_LISTED]] if isinstance(value, list) else value
 
 
 def last_words(reply: Reply) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import ToolDefinition, Truncation
 from lab.engine.harnesses.templates import render
 from lab.engine.llm.base import JSONObject
@@ -25,10 +26,8 @@ def observed(
 ) -> ToolResult:
     """The result with its observation as the model sees it; the whole text is kept beside a cut one.
 
-    `names` are what the family lets the template use beside the common ones.
-
-    Raises:
-        InvalidValueError: the template cannot be rendered for this result.
+    `names` are what the family lets the template use beside the common ones. A result that the template
+    cannot word, for what the model or a command wrote, is shown as it is, with a note that says so.
     """
     text, dropped = cut(result.observation, tool.observation.truncation)
     whole = result.whole
@@ -38,10 +37,12 @@ def observed(
     if not tool.observation.template:
         return result
     variables = observation_variables(result, tool=tool.name, arguments=arguments, seconds=seconds)
-    rendered = render(
-        f"tools.{tool.name}.observation.template", tool.observation.template, {**variables, **names}
-    )
-    return replace(result, observation=rendered)
+    field = f"tools.{tool.name}.observation.template"
+    try:
+        worded = render(field, tool.observation.template, {**variables, **names})
+    except InvalidValueError as error:
+        worded = f"{text}\n[not in its usual form, because {field} {error.reason}]"
+    return replace(result, observation=worded)
 
 
 def observation_variables(

@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.engine import registry
-from lab.engine.errors import AttemptStoppedError, ExitReason, InfrastructureError, SandboxLostError
+from lab.engine.errors import (
+    AttemptStoppedError,
+    ExitReason,
+    InfrastructureError,
+    InvalidValueError,
+    SandboxLostError,
+)
 from lab.engine.events import Event, ToolCallFinished, ToolCallInterrupted, ToolCallStarted
 from lab.engine.harnesses.base import Session
 from lab.engine.harnesses.calls import Call
@@ -123,6 +129,11 @@ class ToolCalls:
         *,
         submitted: bool = False,
     ) -> None:
+        try:
+            message = self._message_of(call, result.observation)
+        except InvalidValueError as invalid:
+            self._interrupted(call, result, started, f"the harness cannot word it: {invalid}", changed)
+            raise
         self.session.emit(
             ToolCallFinished(
                 step=self._step,
@@ -131,7 +142,7 @@ class ToolCalls:
                 observation=result.observation,
                 observation_dropped=result.dropped,
                 whole=result.whole,
-                message=self._message_of(call, result.observation),
+                message=message,
                 failed=result.failed,
                 submitted=submitted,
                 exit_code=result.exit_code,
