@@ -33,6 +33,9 @@ def price_call(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_
     not known gives an amount of None and a note that says why.
     """
     cost = _priced(price, usage, model=model, at=at, base_url=base_url)
+    if price.basis in _FREE:
+        # A figure in the usage is that of the call which was recorded.
+        return cost
     reported, problem = reported_cost(usage.raw)
     notes = [cost.note, problem]
     if reported is not None:
@@ -122,7 +125,7 @@ def derived_rate(
 def reported_cost(raw: dict[str, Any] | None) -> tuple[Decimal | None, str]:
     """What the server says the call cost in dollars, and what is wrong with what it says.
 
-    Routers put it into the usage object as `cost`, `total_cost` or `cost_usd`.
+    Routers put it into the usage object as `cost`, `total_cost` or `cost_usd`; it is rounded to ten places.
     """
     for name in ("cost", "total_cost", "cost_usd"):
         value = (raw or {}).get(name)
@@ -134,7 +137,7 @@ def reported_cost(raw: dict[str, Any] | None) -> tuple[Decimal | None, str]:
             amount = Decimal("nan")
         if isinstance(value, bool) or not amount.is_finite() or not 0 <= amount <= _MOST_DOLLARS:
             return None, f"the server's {name} is {repr(value)[:40]}, which is no price of a call"
-        return amount, ""
+        return round(amount, _PLACES), ""
     return None, ""
 
 
@@ -150,6 +153,7 @@ def _difference(ours: Decimal | None, reported: Decimal) -> str:
 _MILLION = Decimal(1_000_000)
 # What one call may cost at all, in dollars: what is above it is a mistake.
 _MOST_DOLLARS = Decimal(100_000)
+_PLACES = 10
 # Servers round, and a currency's last digits are nobody's mistake.
 _ROUNDING = Decimal("0.000002")
 _TOLERANCE = Decimal("0.01")

@@ -238,6 +238,18 @@ class TestReportedCosts:
         assert (found.amount, found.reported) == (None, Decimal("0.25"))
         assert "0.25" in found.note
 
+    @pytest.mark.parametrize("basis", ["replay", "scripted"])
+    def test_a_figure_in_turns_that_are_served_again_was_paid_before(self, basis: str) -> None:
+        found = self.told(0.25, price=Price.model_validate({"basis": basis}))
+        assert (found.amount, found.reported) == (0, None)
+        assert "the server says" not in found.note
+
+    @pytest.mark.parametrize("value", ["1e-999999", "0." + "1" * 5_000])
+    def test_a_figure_of_endless_digits_is_rounded(self, value: str) -> None:
+        found = self.told(value)
+        assert found.reported == round(Decimal(value), 10)
+        assert len(found.note) < 200
+
     @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "free", True, 1e9])
     def test_what_is_no_price_is_named_and_not_used(self, value: object) -> None:
         found = self.told(value)
