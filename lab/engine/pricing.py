@@ -137,7 +137,7 @@ def reported_cost(raw: dict[str, Any] | None) -> tuple[Decimal | None, str]:
             amount = Decimal("nan")
         if isinstance(value, bool) or not amount.is_finite() or not 0 <= amount <= _MOST_DOLLARS:
             return None, f"the server's {name} is {repr(value)[:40]}, which is no price of a call"
-        return round(amount, _PLACES), ""
+        return round(amount, _PLACES).normalize(), ""
     return None, ""
 
 
