@@ -70,13 +70,13 @@ def import_yaml(*, by: User, text: str, name: str | None = None) -> HarnessVersi
         AccessDeniedError: `by` is no operator.
         InvalidValueError: no YAML of a harness; InvalidConfigError: as `create_version`.
     """
-    return store_yaml(text=text, name=name, by=by.get_username())
+    return store_yaml(text=text, name=name, person=by.get_username())
 
 
-def store_yaml(*, text: str, name: str | None = None, by: str = "", file: str = "") -> HarnessVersion:
+def store_yaml(*, text: str, name: str | None = None, person: str = "", file: str = "") -> HarnessVersion:
     """As `import_yaml`, for the command line; `file` is where the text was read."""
     config = from_yaml(text, source=file)
-    told = {"by": by, "file": file}
+    told = {"by": person, "file": file}
     source: JSONObject = {"kind": "yaml", **{key: text for key, text in told.items() if text}}
     source |= _origin(config.source)
     renamed = {"name": name} if name else {}

@@ -14,6 +14,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from lab import services
+from lab.engine.harnesses.base import HarnessConfig
+from lab.engine.harnesses.presets import load_preset
+from lab.engine.harnesses.yaml_form import to_yaml
 from lab.models import Preflight, PriceCard, Role, Run
 from lab.services import tokens
 from lab.services.access import cap_role, holds, require
@@ -54,6 +57,10 @@ def launch_of(run: Run) -> dict[str, Any]:
     return {"tasks": [run.task], "harness_versions": [run.arm.harness_version], "models": [run.arm.model]}
 
 
+def another_harness() -> HarnessConfig:
+    return load_preset("leaf-compatible").model_copy(update={"name": "another", "system_prompt": "Mend it."})
+
+
 def card_of(run: Run) -> PriceCard:
     return PriceCard.objects.create(
         endpoint=run.arm.model.endpoint, model_id="m", basis="card", valid_from=timezone.now()
@@ -81,6 +88,8 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "price_cards.end": lambda run: {"card": card_of(run), "valid_until": ""},
     "price_cards.remove": lambda run: {"card": card_of(run)},
     "replays.make": lambda run: {"arm": run.arm},
+    "harnesses.create_version": lambda run: {"config": another_harness()},
+    "harnesses.import_yaml": lambda run: {"text": to_yaml(another_harness())},
     "isolation.consent_without_isolation": lambda run: {},
     "people.add": lambda run: {"name": "somebody-new", "role": "viewer", "base_url": BASE},
     "people.deactivate": lambda run: {"person": somebody()},
