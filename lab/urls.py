@@ -3,7 +3,6 @@
 from django.urls import include, path
 
 from lab.web import (
-    endpoints,
     experiments,
     health,
     home,
@@ -26,8 +25,9 @@ urlpatterns = [
     path("tasks/<int:pk>/", tasks.task_detail, name="task"),
     path("", include("lab.web.harnesses")),
     path("", include("lab.web.harness_editor")),
-    path("endpoints/", endpoints.endpoint_list, name="endpoints"),
-    path("endpoints/new/", endpoints.endpoint_new, name="endpoint_new"),
+    path("", include("lab.web.endpoints")),
+    path("", include("lab.web.endpoint_models")),
+    path("", include("lab.web.replays")),
     path("", include("lab.web.preflights")),
     path("settings/", own_settings.person_settings, name="settings"),
     path("settings/theme/", own_settings.theme, name="theme"),

@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 
-from lab.models import Event, HiddenTaskPart, Run, TestResult
+from lab.models import Event, HiddenTaskPart, PriceCard, Run, TestResult
 from lab.services import access, tokens
 from tests import builders
 from tests.access.people import Visitor
 
 GOLD = "the-gold-patch-itself"
 PLAN = "the-plan-of-a-scripted-model"
+ENDPOINT_PAGES = ("endpoint", "endpoint_edit", "endpoint_retire", "model_list")
+MODEL_PAGES = (
+    *("model", "model_runs", "model_edit", "model_retire"),
+    *("price_card_new", "price_card_end", "price_card_remove"),
+)
 HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))
 
 
@@ -53,6 +59,9 @@ def whole_run() -> Run:
     HiddenTaskPart.objects.create(
         task=run.task, verification={"fail_to_pass": []}, gold_patch=GOLD, plans={"solver": PLAN}
     )
+    PriceCard.objects.create(
+        endpoint=run.arm.model.endpoint, model_id="of the matrix", basis="card", valid_from=timezone.now()
+    )
     return Run.objects.get(pk=run.pk)
 
 
@@ -69,6 +78,8 @@ class Addresses:
             "compare_arms": run.experiment_id,
             "task": run.task_id,
             **dict.fromkeys(HARNESS_PAGES, run.arm.harness_version_id),
+            **dict.fromkeys(MODEL_PAGES, run.arm.model_id),
+            **dict.fromkeys(ENDPOINT_PAGES, run.arm.model.endpoint_id),
         }
 
     def of(self, page: Page) -> str:
@@ -84,6 +95,8 @@ class Addresses:
             "pk": self._by_page.get(page.name),
             "run_id": self._run.pk,
             "model_id": self._run.arm.model_id,
+            "arm_id": self._run.arm_id,
+            "card_id": PriceCard.objects.get().pk,
             "seq": Event.objects.filter(run=self._run, kind="tool_call_finished").first().seq,
             "test_id": TestResult.objects.exclude(log="").get().pk,
             "person_id": self._owner.pk,

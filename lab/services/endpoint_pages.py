@@ -1,0 +1,197 @@
+"""What the pages of endpoints and models show: lists, settings, prices, and what used them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
+
+from lab.models import Endpoint, Experiment, Model, Run
+from lab.render.numbers import dollars
+from lab.render.text import visible_text
+from lab.services import price_cards
+from lab.services.endpoint_settings import is_own
+from lab.services.endpoints import key_is_set, model_config
+from lab.services.model_settings import is_used
+from lab.services.price_cards import BASIS_WORDS, RATES
+
+RUNS_SHOWN = 8
+_DEMO = Experiment.Kind.DEMO
+
+
+class Counted(NamedTuple):
+    """How many runs of the lab's own there are, and how many of a demo beside them."""
+
+    runs: int = 0
+    demo_runs: int = 0
+
+
+class ModelRow(NamedTuple):
+    """A model in a list. `price` says its basis, and that it is unknown where no price is found now."""
+
+    model: Model
+    price: str
+    price_is_known: bool
+    used: Counted
+
+
+class EndpointRow(NamedTuple):
+    """An endpoint with its models that can be launched, or were."""
+
+    endpoint: Endpoint
+    own: bool
+    key_is_set: bool
+    models: list[ModelRow]
+
+
+class PriceNow(NamedTuple):
+    """What a call that is made now would be charged by: rates in dollars per million tokens, by part."""
+
+    basis: str
+    known: bool
+    matched: str
+    note: str
+    rates: list[tuple[str, str]]
+
+
+class ModelPage(NamedTuple):
+    """One version of a model."""
+
+    model: Model
+    own: bool
+    newest: bool
+    used: bool
+    key_is_set: bool
+    sampling: str
+    extra_body: str
+    price: PriceNow
+    cards: list[price_cards.ShownCard]
+    versions: Sequence[Model]
+    counted: Counted
+    runs: Sequence[Run]
+
+
+PART_WORDS = {
+    "input": "input",
+    "cache_read": "cached input",
+    "cache_write": "written to the cache",
+    "cache_write_1h": "written for an hour",
+    "output": "output",
+}
+
+
+def endpoints_listed() -> list[EndpointRow]:
+    """Every endpoint that was not retired, those the lab serves itself last."""
+    shown = Endpoint.objects.filter(retired=False)
+    counts = _counts(Model.objects.filter(endpoint__in=shown))
+    models: dict[int, list[ModelRow]] = {}
+    for model in Model.objects.in_use().filter(endpoint__in=shown):
+        models.setdefault(model.endpoint_id, []).append(_row(model, counts))
+    rows = [
+        EndpointRow(endpoint, is_own(endpoint), key_is_set(endpoint=endpoint), models.get(endpoint.pk, []))
+        for endpoint in shown
+    ]
+    return sorted(
+        (row for row in rows if row.models or not row.own), key=lambda row: (row.own, row.endpoint.name)
+    )
+
+
+def endpoint_row(endpoint: Endpoint) -> EndpointRow:
+    """The endpoint with its models, also when it was retired itself."""
+    models = Model.objects.filter(endpoint=endpoint)
+    counts = _counts(models)
+    newest = {model.name: model for model in models.select_related("endpoint").order_by("version")}
+    kept = sorted((m for m in newest.values() if not m.retired), key=lambda model: model.name)
+    rows = [_row(model, counts) for model in kept]
+    return EndpointRow(endpoint, is_own(endpoint), key_is_set(endpoint=endpoint), rows)
+
+
+def retired_models(endpoint: Endpoint) -> list[Model]:
+    """The newest versions of models that were retired, and retired endpoints' are not among them."""
+    newest = {model.name: model for model in Model.objects.filter(endpoint=endpoint).order_by("version")}
+    return sorted((model for model in newest.values() if model.retired), key=lambda model: model.name)
+
+
+def retired_endpoints() -> QuerySet[Endpoint]:
+    """Those that are launched no more."""
+    return Endpoint.objects.filter(retired=True)
+
+
+def model_page(model: Model) -> ModelPage:
+    """Everything of one version of a model; the same few queries whatever used it."""
+    versions = list(Model.objects.filter(name=model.name).order_by("-version"))
+    runs = Run.objects.filter(arm__model=model)
+    counted = runs.aggregate(
+        runs=Count("pk", filter=~Q(experiment__kind=_DEMO)),
+        demo_runs=Count("pk", filter=Q(experiment__kind=_DEMO)),
+    )
+    return ModelPage(
+        model=model,
+        own=is_own(model.endpoint),
+        newest=versions[0].pk == model.pk,
+        used=is_used(model),
+        key_is_set=key_is_set(endpoint=model.endpoint),
+        sampling=_json(model.sampling),
+        extra_body=_json(model.extra_body),
+        price=price_now(model),
+        cards=price_cards.shown(endpoint_id=model.endpoint_id, model_id=model.model_id),
+        versions=versions,
+        counted=Counted(**counted),
+        runs=list(runs.for_rows().order_by("-pk")[:RUNS_SHOWN]),
+    )
+
+
+def price_now(model: Model) -> PriceNow:
+    """The price of a call that is made now, with its basis."""
+    # Imported late: the price table is large.
+    from lab.engine.llm.base import Usage
+    from lab.engine.pricing import price_call
+
+    config = model_config(model)
+    usage = Usage(input_total=1, cache_read=0, output_total=1)
+    cost = price_call(config.price, usage, model=config.model_id, at=timezone.now(), base_url=config.base_url)
+    rates = [
+        (PART_WORDS[part], f"{dollars(cost.unit_prices[part])}") for part in RATES if part in cost.unit_prices
+    ]
+    return PriceNow(
+        basis=BASIS_WORDS[config.price.basis],
+        known=cost.amount is not None,
+        matched=visible_text(cost.matched),
+        note=visible_text(cost.note) if cost.amount is None else "",
+        rates=rates,
+    )
+
+
+def _row(model: Model, counts: dict[str, Counted]) -> ModelRow:
+    now = price_now(model)
+    if model.scripted or model.replay:
+        price = f"$0, {now.basis}"
+    else:
+        price = now.basis if now.known else f"unknown, {_why_unknown(now)}"
+    return ModelRow(model, price, now.known, counts.get(model.name, Counted()))
+
+
+def _why_unknown(now: PriceNow) -> str:
+    if now.basis == BASIS_WORDS["table"]:
+        return "not in the price table"
+    return "none is set" if now.basis == BASIS_WORDS["unknown"] else f"no {now.basis} holds now"
+
+
+def _counts(models: QuerySet[Model]) -> dict[str, Counted]:
+    """Model name -> the runs of all its versions."""
+    rows = (
+        models.order_by()
+        .values("name")
+        .annotate(
+            runs=Count("arms__runs", filter=~Q(arms__experiment__kind=_DEMO)),
+            demo=Count("arms__runs", filter=Q(arms__experiment__kind=_DEMO)),
+        )
+    )
+    return {row["name"]: Counted(row["runs"], row["demo"]) for row in rows}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) if value else ""

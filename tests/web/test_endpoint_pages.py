@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from lab.models import Endpoint, Model, PriceCard, Run
+from lab.services import endpoints
+from tests import builders
+from tests.fakes.openai_server import FakeOpenAI, models, plain
+
+
+@pytest.fixture
+def run(db: None) -> Run:
+    run = builders.run()
+    builders.believable(run)
+    Endpoint.objects.filter(pk=run.arm.model.endpoint_id).update(
+        name="rack 3", base_url="http://127.0.0.1:1/v1", headers={"X-Api-Key": "sk-hidden-9876543210"}
+    )
+    return Run.objects.select_related("arm__model__endpoint").get(pk=run.pk)
+
+
+def text(client: Client, address: str, status: int = 200) -> str:
+    answer = client.get(address)
+    assert answer.status_code == status
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
+def at(run: Run, rest: str = "") -> str:
+    return f"/endpoints/models/{run.arm.model_id}/{rest}"
+
+
+def card(**values: Any) -> dict[str, Any]:
+    return {"basis": "card", "input": "2", "output": "10", "valid_from": "2026-11-01"} | values
+
+
+def test_the_list_shows_endpoints_with_their_models_prices_and_runs(viewer: Client, run: Run) -> None:
+    endpoints.sync_scripted()
+    page = text(viewer, "/endpoints/")
+    assert page.index("rack 3") < page.index("scripted/solver")
+    assert f'<a href="{at(run)}">{run.arm.model.name}</a>' in page
+    assert "unknown, not in the price table" in page
+    assert "$0, scripted" in page
+    assert '<td class="number">1</td>' in page
+    assert "Add models" not in page
+    assert "Connect an endpoint" not in page
+
+
+def test_an_endpoints_page_names_its_headers_and_never_their_values(
+    admin: Client, viewer: Client, run: Run
+) -> None:
+    address = f"/endpoints/{run.arm.model.endpoint_id}/"
+    for page in (text(viewer, address), text(admin, address), text(admin, f"{address}edit/")):
+        assert "X-Api-Key" in page
+        assert "sk-hidden" not in page
+    assert "no limit but the lab" in text(viewer, address)
+
+
+def test_settings_of_an_endpoint_are_changed_and_what_was_typed_stays_after_a_mistake(
+    admin: Client, run: Run
+) -> None:
+    address = f"/endpoints/{run.arm.model.endpoint_id}/edit/"
+    sent = {
+        "name": "rack 4",
+        "base_url": "http://127.0.0.1:1/v1",
+        "key_variable": "",
+        "concurrency_limit": "eight",
+        "connect_timeout": "5",
+        "read_timeout": "0",
+    }
+    answer = admin.post(address, sent)
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert page.count('aria-invalid="true"') == 2
+    assert "“eight” is no number of runs from 1 to 10,000" in page
+    for value in filter(None, sent.values()):
+        assert f'value="{value}"' in page
+    assert admin.post(address, sent | {"concurrency_limit": "8", "read_timeout": "900"}).status_code == 302
+    endpoint = Endpoint.objects.get(pk=run.arm.model.endpoint_id)
+    assert (endpoint.name, endpoint.concurrency_limit, endpoint.read_timeout) == ("rack 4", 8, 900)
+    assert endpoint.headers == {"X-Api-Key": "sk-hidden-9876543210"}
+
+
+def test_a_used_model_that_is_changed_has_a_new_version_and_both_have_a_page(admin: Client, run: Run) -> None:
+    form = text(admin, at(run, "edit/"))
+    assert "what you save is version 2" in form
+    answer = admin.post(at(run, "edit/"), {"sampling": '{"temperature": 0.2}', "price_basis": "card"})
+    newer = Model.objects.get(name=run.arm.model.name, version=2)
+    assert answer.headers["Location"] == f"/endpoints/models/{newer.pk}/"
+    page = text(admin, f"/endpoints/models/{newer.pk}/")
+    assert "&quot;temperature&quot;: 0.2" in page
+    assert "no price card of this model is valid" in page
+    old = text(admin, at(run))
+    assert "older version" in old
+    assert "1 run</a>" in old
+    assert "No sampling is sent" in old
+
+
+def test_json_that_is_none_is_named_and_kept(admin: Client, run: Run) -> None:
+    answer = admin.post(at(run, "edit/"), {"sampling": "{temperature: 1}", "price_basis": "table"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "is no JSON (line 1, column 2" in page
+    assert "{temperature: 1}</textarea>" in page
+
+
+def test_price_cards_are_stored_shown_ended_and_removed(admin: Client, run: Run) -> None:
+    gpu = {"gpus": "2", "usd_per_gpu_hour": "3.20", "tokens_per_second": "3000", "utilisation": "0.6"}
+    assert admin.post(at(run, "prices/new/"), card(basis="gpu_hours", **gpu)).status_code == 302
+    assert admin.post(at(run, "prices/new/"), card(source="contract 7")).status_code == 302
+    page = text(admin, at(run))
+    assert "2 GPUs × $3.20 an hour ÷ (3,000 tokens/s × 0.6), input included" in page
+    assert "output $0.987654" in page
+    assert "contract 7" in page
+    assert "holds, not the basis" in page
+    own = PriceCard.objects.get(basis="card")
+    assert own.rates == {"input": "2", "output": "10"}
+    again = admin.post(at(run, "prices/new/"), card(valid_from="2026-12-24"))
+    assert again.status_code == 422
+    told = again.content.decode()
+    assert "own card from 2026-12-24 without an end" in told
+    assert "own card from 2026-11-01 without an end" in told
+    assert 'value="2026-12-24"' in told
+    admin.post(at(run, f"prices/{own.pk}/end"), {"valid_until": "2026-12-24"})
+    assert admin.post(at(run, "prices/new/"), card(valid_from="2026-12-24")).status_code == 302
+    refused = admin.post(at(run, f"prices/{own.pk}/end"), {"valid_until": "2027-01-01"}, follow=True)
+    assert "would both hold" in refused.content.decode()
+    admin.post(at(run, f"prices/{own.pk}/remove"))
+    assert not PriceCard.objects.filter(pk=own.pk).exists()
+
+
+def test_the_price_in_use_stands_on_the_page_with_its_basis(admin: Client, run: Run) -> None:
+    Model.objects.filter(pk=run.arm.model_id).update(price_basis="card")
+    admin.post(at(run, "prices/new/"), card(valid_from="2026-01-01"))
+    page = text(admin, at(run))
+    assert "basis: own card" in page
+    assert "<b>$2.0000</b> input" in page
+    assert "in use" in page
+    assert "own card</span>" in text(admin, "/endpoints/")
+
+
+def test_a_model_is_retired_and_comes_back(admin: Client, run: Run) -> None:
+    assert "is retired" in admin.post(at(run, "retire"), follow=True).content.decode()
+    assert run.arm.model.name not in text(admin, "/endpoints/")
+    assert "Retired:" in text(admin, f"/endpoints/{run.arm.model.endpoint_id}/")
+    assert "can be launched again" in admin.post(at(run, "retire"), follow=True).content.decode()
+    endpoint = f"/endpoints/{run.arm.model.endpoint_id}/"
+    assert "rack 3 is retired" in admin.post(f"{endpoint}retire", follow=True).content.decode()
+    assert "Retired: <a" in text(admin, "/endpoints/")
+
+
+def test_a_list_of_thousands_is_searched_and_the_chosen_become_models(admin: Client, db: None) -> None:
+    entries = [{"id": f"maker/model-{n}", "context_length": 1000 + n} for n in range(20_000)]
+    with FakeOpenAI(listed=models(*entries)) as server:
+        endpoint = Endpoint.objects.create(name="router", base_url=server.base_url)
+        address = f"/endpoints/{endpoint.pk}/models/"
+        page = text(admin, address)
+        assert "20,000 that the server lists" in page
+        assert "the first 200 are shown" in page
+        part = admin.get(address, {"q": "model-19999"}, headers={"X-Requested-With": "fetch"})
+        assert part.content.decode().count('name="chosen"') == 1
+        assert "<html" not in part.content.decode()
+        sent = {"chosen": ["maker/model-7", "maker/model-19999"]}
+        assert admin.post(address, sent).headers["Location"] == f"/endpoints/{endpoint.pk}/"
+        assert "is here already" in text(admin, f"{address}?q=model-19999")
+    assert set(Model.objects.values_list("model_id", "context_window")) == {
+        ("maker/model-7", 1007),
+        ("maker/model-19999", 20_999),
+    }
+
+
+def test_a_server_without_a_list_says_so_and_takes_typed_ids(admin: Client, db: None) -> None:
+    with FakeOpenAI(listed=plain({}, status=404)) as server:
+        endpoint = Endpoint.objects.create(name="bare", base_url=server.base_url)
+        address = f"/endpoints/{endpoint.pk}/models/"
+        assert "has no /models (status 404)" in text(admin, address)
+        refused = admin.post(address, {"typed": "a\u200bb"})
+        assert refused.status_code == 422
+        assert "a\u200bb</textarea>" in refused.content.decode()
+        assert admin.post(address, {"typed": "my-model"}).status_code == 302
+    assert Model.objects.get().model_id == "my-model"
+
+
+def test_a_replay_is_asked_for_from_a_run_and_from_an_arm(operator: Client, run: Run) -> None:
+    page = text(operator, f"/runs/{run.pk}/replay/")
+    assert "(as recorded)" in page
+    assert "stop at the first difference" in page
+    arm = f"/arms/{run.arm_id}/replay/"
+    assert "1 recorded run," in text(operator, arm)
+    sent = {"harness_version": run.arm.harness_version_id, "on_difference": "follow", "key": "k"}
+    answer = operator.post(arm, sent)
+    again = Run.objects.exclude(pk=run.pk).get()
+    assert answer.headers["Location"] == f"/runs/{again.pk}/"
+    assert operator.post(arm, sent).headers["Location"] == answer.headers["Location"]
+    assert (again.arm.model.on_difference, again.arm.model.replays) == ("follow", run.arm)
+    shown = text(operator, f"/endpoints/models/{again.arm.model_id}/")
+    assert f"experiment {run.experiment_id}, arm A" in shown
+    assert "follow the recording all the same" in shown
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"harness_version": "999999"}, "is not known any more"),
+        ({"harness_version": "9" * 40}, "is not known any more"),
+        ({"on_difference": "guess"}, "choose one of stop, follow"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_told_and_not_launched(
+    operator: Client, run: Run, sent: dict[str, str], said: str
+) -> None:
+    whole = {"harness_version": run.arm.harness_version_id, "on_difference": "stop"} | sent
+    answer = operator.post(f"/runs/{run.pk}/replay/", whole)
+    assert answer.status_code == 422
+    assert said in answer.content.decode()
+    assert Run.objects.count() == 1
+
+
+def test_a_run_that_goes_on_cannot_be_replayed_yet(operator: Client, db: None) -> None:
+    waiting = builders.run()
+    sent = {"harness_version": waiting.arm.harness_version_id, "on_difference": "stop", "scope": "run"}
+    answer = operator.post(f"/runs/{waiting.pk}/replay/", sent)
+    assert answer.status_code == 422
+    assert "none of them has ended" in answer.content.decode()
+    assert Run.objects.count() == 1
