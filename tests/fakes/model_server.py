@@ -470,13 +470,55 @@ class OnlyTalks(ModelServer):
 class BuffersStreams(ModelServer):
     """A proxy between that hands a stream on when it is whole."""
 
+    def thought(self, body: JSONObject) -> Said:
+        # So much that also a machine that does much else reads it faster than anything writes.
+        return Said(super().thought(body).content * 40)
+
     def stream(self, said: Said, usage: JSONObject | None) -> Answer:
-        return replace(super().stream(said, usage), delay=1.2)
+        answer = super().stream(said, usage)
+        return replace(answer, pieces=[b"".join(answer.pieces)], delay=1.2)
 
 
 class RefusesKeys(ModelServer):
     def refusal(self, body: JSONObject) -> Answer | None:
         return self.error(401, "Incorrect API key provided")
+
+
+class RefusesParallel(ModelServer):
+    """As OpenAI's reasoning models do."""
+
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if "parallel_tool_calls" in body:
+            text = "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."
+            return self.error(400, text, code="unsupported_parameter")
+        return super().refusal(body)
+
+
+class RefusesNewCap(ModelServer):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if "max_completion_tokens" in body:
+            return self.error(422, "max_completion_tokens: Extra inputs are not permitted")
+        return super().refusal(body)
+
+
+class BusyAtTheEnd(ModelServer):
+    def refusal(self, body: JSONObject) -> Answer | None:
+        if "sheep" in str(body["messages"]):
+            return self.error(429, "Rate limit reached for requests per minute")
+        return super().refusal(body)
+
+
+class ThinksTooLong(SGLang):
+    def call(self, body: JSONObject) -> Said:
+        return Said("", reasoning='I could say {"name": "get_forecast", "arguments": {', finish="length")
+
+    forced = call
+
+    def usage(self, prompt: str, said: Said) -> JSONObject | None:
+        usage = super().usage(prompt, said) or {}
+        if said.finish != "length":
+            return usage
+        return usage | {"completion_tokens": 1_024, "total_tokens": usage["prompt_tokens"] + 1_024}
 
 
 # Each row of the diagnosis table with a server that shows it, and the code of its diagnosis.
@@ -521,4 +563,8 @@ WRONG = (
     (AnswersAsAnother, "other_model_answered"),
     (OnlyTalks, "no_call"),
     (RefusesKeys, "cannot_ask"),
+    (RefusesParallel, "field_refused"),
+    (RefusesNewCap, "field_refused"),
+    (BusyAtTheEnd, "answers_missing"),
+    (ThinksTooLong, "cut_before_call"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,19 @@ from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
 _TOOLS = (TOOL, OTHER_TOOL)
 # What vLLM and llama.cpp name in their refusal when they were started without what tools need.
 _TOOL_FLAGS = ("enable-auto-tool-choice", "call-parser", "--jinja")
+# What a request may hold that not every server takes: the model's settings are among these.
+_ESSENTIAL = {"model", "messages", "tools", "tool_choice", "stream"}
+_REFUSES = (
+    "unsupported",
+    "not support",
+    "unknown",
+    "unrecognized",
+    "unexpected",
+    "not permitted",
+    "not allowed",
+)
+# A server that answers so is busy, and runs ask it again.
+_BUSY = {429, 502, 503, 504, 529}
 _WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
 # A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
 _FEWEST_TOKENS = 15
@@ -102,8 +116,29 @@ def _failures(seen: Seen) -> Iterator[Finding]:
         elif name == "required" and seen.reply("auto") is not None:
             # Not every server can force a call; runs do not ask for it.
             continue
+        elif _is_busy(exchange) and any(seen.answered()):
+            yield _finding("answers_missing", _shown(exchange), detail=exchange.said)
+        elif field := _refused_field(exchange):
+            yield _finding("field_refused", _shown(exchange), detail=f"{field}: {exchange.said}")
         else:
             yield _finding("cannot_ask", _shown(exchange), detail=exchange.said)
+
+
+def _is_busy(exchange: Exchange) -> bool:
+    return exchange.failure in {"timeout", "connection"} or exchange.status in _BUSY
+
+
+def _refused_field(exchange: Exchange) -> str:
+    """The field of the request that the server says it does not take, "" for none."""
+    said = exchange.said.lower()
+    if exchange.status not in {400, 422} or not any(words in said for words in _REFUSES):
+        return ""
+    named = [
+        (found.start(), name)
+        for name in exchange.body.keys() - _ESSENTIAL
+        if (found := re.search(rf"\b{re.escape(name.lower())}\b", said))
+    ]
+    return min(named)[1] if named else ""
 
 
 def _calls_as_text(seen: Seen) -> Iterator[Finding]:
@@ -128,6 +163,8 @@ _KINDS = {
 
 def _no_call(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered("auto"):
+        if reply.cut_by_length and not reply.tool_calls:
+            yield _finding("cut_before_call", _shown(exchange))
         is_whole = not reply.cut_by_length and reply.finish_reason != "tool_calls"
         if is_whole and not reply.tool_calls and leaked_call(reply.content + reply.reasoning, _TOOLS) is None:
             yield _finding("no_call", _shown(exchange))
@@ -182,7 +219,8 @@ def _reasoning(seen: Seen) -> Iterator[Finding]:
             detail = "a lone closing tag: the template opens the tag itself" if lone else ""
             around = content.find("</think>") if lone else 0
             yield _finding("think_in_content", _shown(exchange, content, around=around), detail=detail)
-        leak = leaked_call(reply.reasoning, _TOOLS)
+        # Of a reply that was cut, nobody knows whether a call would have followed what it thinks of.
+        leak = None if reply.cut_by_length else leaked_call(reply.reasoning, _TOOLS)
         if leak is not None and not reply.tool_calls:
             yield _finding("call_in_reasoning", _shown(exchange, reply.reasoning, around=leak.start))
         elif _is_swallowed(exchange, reply):
@@ -272,6 +310,12 @@ def _buffered(seen: Seen) -> Iterator[Finding]:
     """All pieces of an answer came at its end, faster than anything writes."""
     for exchange, reply in seen.answered("thinking", "streamed"):
         first, tokens = reply.first_token_seconds, reply.usage.output_total or 0
+        if not reply.reasoning:
+            # What a model thought that is not shown came before the first piece.
+            tokens -= reply.usage.reasoning or 0
+        if reply.tool_calls and not reply.content:
+            # Many servers send a call whole, once its parser has read it.
+            continue
         if not exchange.streamed or first is None or reply.seconds < _A_WAIT or tokens < _FEWEST_TOKENS:
             continue
         if tokens > (reply.seconds - first) * _FASTEST:
@@ -298,11 +342,14 @@ def _usage(seen: Seen) -> Iterator[Finding]:
 def _context(seen: Seen) -> Iterator[Finding]:
     has, wants = seen.server_window, seen.wanted_window
     if has is not None and wants is not None and has < wants:
-        evidence = Evidence("models", f"the server states {has:,} tokens")
+        evidence = Evidence("models", f"{has:,} tokens are known of")
         yield _finding("context_too_small", evidence, detail=f"a harness allows {wants:,} tokens")
     exchange = seen.exchanges.get("over_limit")
     if exchange is not None and exchange.reply is not None:
         counted = exchange.reply.usage.input_total
+        if counted and has is not None and counted > has:
+            # All of it was read: there is more context than was known.
+            return
         told = f"{counted:,} tokens of input were counted" if counted else "no usage was counted"
         yield _finding(
             "silent_truncation", _shown(exchange), detail=f"{told}; the request was longer than the context"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.harnesses.arguments import parse_arguments
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.endpoint import ListedModel, NoModelListError, list_models
 from lab.engine.llm.failures import is_context_overflow
@@ -113,9 +115,10 @@ class Examination:
         """The turn after a call: the model's own, or one it might have made."""
         reply = next((found for name in ("auto", "required") if (found := self._reply_with_call(name))), None)
         call_id = reply.tool_calls[0].id if reply else "call_0123456789abcdef01234567"
-        arguments = (
-            reply.tool_calls[0].arguments if reply else '{"city": "Lisbon", "days": 3, "metric": true}'
-        )
+        arguments = reply.tool_calls[0].arguments if reply else json.dumps(probes.ARGUMENTS)
+        if parse_arguments(arguments).malformed:
+            # What runs send back in its place.
+            arguments = "{}"
         function = {"name": probes.TOOL, "arguments": arguments}
         calls = [{"id": call_id, "type": "function", "function": function}]
         message = {"role": "assistant", "content": reply.content if reply else "", "tool_calls": calls}

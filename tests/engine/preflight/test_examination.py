@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +94,57 @@ def test_the_over_limit_request_is_sent_only_when_it_is_asked_for() -> None:
     report = examined(server)
     assert "silent_truncation" not in {finding.code for finding in report.findings}
     assert max(len(request.raw) for request in server.calls) < 5_000
+
+
+def test_a_server_with_more_context_than_is_known_cuts_nothing() -> None:
+    class Larger(model_server.SGLang):
+        window = 1_000
+
+        def refusal(self, body: JSONObject) -> None:
+            return None
+
+        def usage(self, prompt: str, said: model_server.Said) -> JSONObject | None:
+            return (super().usage(prompt, said) or {}) | {"prompt_tokens": len(prompt.split())}
+
+    report = examined(Larger(), over_limit=True, wanted_window=None)
+    assert report.measured["over_limit"] == "accepted"
+    assert "silent_truncation" not in {finding.code for finding in report.findings}
+
+
+def test_thinking_that_is_not_shown_is_no_buffered_stream() -> None:
+    class Hides(ModelServer):
+        def usage(self, prompt: str, said: model_server.Said) -> JSONObject | None:
+            usage = super().usage(prompt, said) or {}
+            hidden = {"completion_tokens": 500, "completion_tokens_details": {"reasoning_tokens": 495}}
+            return usage | hidden | {"total_tokens": usage["prompt_tokens"] + 500}
+
+        def stream(self, said: model_server.Said, usage: JSONObject | None) -> Answer:
+            return replace(super().stream(said, usage), delay=1.2)
+
+    report = examined(Hides())
+    assert {finding.code for finding in report.findings} == {"reasoning_hidden"}
+
+
+def test_a_call_that_comes_whole_is_no_buffered_stream() -> None:
+    class Parses(ModelServer):
+        def stream(self, said: model_server.Said, usage: JSONObject | None) -> Answer:
+            return replace(super().stream(said, usage), delay=1.2 if said.calls else 0)
+
+    assert examined(Parses()).findings == []
+
+
+def test_a_call_that_cannot_be_read_goes_back_as_runs_send_it_back() -> None:
+    class Strict(model_server.BrokenJSON):
+        def refusal(self, body: JSONObject) -> Answer | None:
+            for message in body["messages"]:
+                for call in message.get("tool_calls") or []:
+                    try:
+                        json.loads(call["function"]["arguments"])
+                    except ValueError:
+                        return self.error(400, "invalid arguments in the history")
+            return super().refusal(body)
+
+    assert {finding.code for finding in examined(Strict()).findings} == {"malformed_arguments"}
 
 
 def test_a_key_that_is_refused_ends_the_examination_at_once() -> None:
