@@ -68,7 +68,7 @@ def _by_card(price: Price, usage: Usage, *, at: dt.datetime) -> Cost:
         return Cost(note=f"no price card of this model is valid on {at:%Y-%m-%d}")
     counts = _card_counts(usage)
     if counts["input"] < 0:
-        return Cost(note="the usage cannot be priced: more cached tokens than the whole input has")
+        return Cost(note="; ".join([*usage.notes, "the usage cannot be priced: its input is below 0"]))
     missing = [part for part, count in counts.items() if count and _rate(card, part) is None]
     if missing:
         return Cost(note=f"the price card has no rate for {', '.join(missing)}")
@@ -170,7 +170,7 @@ def _by_table(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_u
         place = price.provider or base_url
         return Cost(note=f"the price table has no model {wanted} at {place}")
     except ValueError as failed:
-        return Cost(note=f"the usage cannot be priced: {failed}")
+        return Cost(note="; ".join([*usage.notes, f"the usage cannot be priced: {failed}"]))
     return Cost(
         amount=found.total_price,
         basis="table",

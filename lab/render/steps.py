@@ -107,16 +107,17 @@ def _tokens(view: StepView) -> str:
     return " / ".join(f"{part:,}" if isinstance(part, int) else "?" for part in parts)
 
 
+# Bases of what costs nothing.
+_FREE = {"scripted": "scripted, no intelligence", "replay": "recorded turns, served again"}
+
+
 def _cost(view: StepView) -> str:
     known, missing = view.cost()
     if view.reply is None and view.pending and not view.failures:
         return ""
-    if (
-        view.reply is not None
-        and (view.reply.payload.get("cost") or {}).get("basis") == "scripted"
-        and not missing
-    ):
-        return '<span title="scripted, no intelligence">$0</span>'
+    basis = (view.reply.payload.get("cost") or {}).get("basis") if view.reply is not None else None
+    if basis in _FREE and not missing:
+        return f'<span title="{_FREE[basis]}">$0</span>'
     if known is None:
         return str(dollars(None))
     return (

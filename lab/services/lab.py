@@ -15,6 +15,7 @@ from django.utils import timezone
 from lab.models import Blob, Call, Experiment
 from lab.services import heartbeats
 from lab.services.isolation import Isolation, isolation
+from lab.services.run_costs import FREE, spent_words
 
 WORKER_PREFIX = "runs@"
 
@@ -61,15 +62,23 @@ def _sandbox(found: Isolation) -> str:
 def _spent_today() -> str:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     real = Call.objects.exclude(run__experiment__kind=Experiment.Kind.DEMO)
-    sums = real.filter(started_at__gte=today).aggregate(
-        spent=Sum("cost"), calls=Count("pk"), unknown=Count("pk", filter=Q(cost=None))
+    by_basis = (
+        real.filter(started_at__gte=today)
+        .order_by()
+        .values("cost_basis")
+        .annotate(spent=Sum("cost"), calls=Count("pk"), unknown=Count("pk", filter=Q(cost=None)))
     )
-    if not sums["calls"]:
+    rows = list(by_basis)
+    if not rows:
         return "$0.00, no call yet"
-    if sums["spent"] is None:
-        return f"unknown: no price for {_calls(sums['unknown'])}"
-    text = f"${Decimal(sums['spent']):,.2f}"
-    return f"at least {text} ({_calls(sums['unknown'])} unknown)" if sums["unknown"] else text
+    unknown = sum(row["unknown"] for row in rows)
+    known = {row["cost_basis"]: Decimal(row["spent"]) for row in rows if row["spent"] is not None}
+    if not known:
+        return f"unknown: no price for {_calls(unknown)}"
+    # What costs nothing is worth no word beside what does.
+    priced = {basis: spent for basis, spent in known.items() if basis not in FREE} or {"": Decimal(0)}
+    text = spent_words(priced, places=2)
+    return f"at least {text} ({_calls(unknown)} unknown)" if unknown else text
 
 
 def _calls(number: int) -> str:

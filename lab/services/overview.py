@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Avg, Case, Count, Q, QuerySet, Sum, When
@@ -168,7 +169,7 @@ def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
 
 
 class Forecast(NamedTuple):
-    """What runs of a model have taken on average: seconds, and dollars where every call had a price."""
+    """What runs of a model have taken on average: seconds, and dollars where one basis priced every call."""
 
     runs: int
     seconds: float
@@ -183,17 +184,27 @@ def forecasts() -> dict[int, Forecast]:
         .exclude(Q(limits_changed=True) | Q(got_message=True))
         .values("run__arm__model")
         .annotate(
-            runs=Count("pk"), seconds=Avg("agent_seconds"), dollars=Avg("cost"), unknown=Sum("cost_unknown")
+            runs=Count("pk"),
+            seconds=Avg("agent_seconds"),
+            dollars=Avg("cost"),
+            unknown=Sum("cost_unknown"),
+            bases=Count("cost_basis", distinct=True),
+            mixed=Count("pk", filter=Q(cost_basis="mixed")),
         )
     )
     return {
         int(row["run__arm__model"]): Forecast(
             runs=row["runs"],
             seconds=row["seconds"],
-            dollars=None if row["unknown"] or row["dollars"] is None else float(row["dollars"]),
+            dollars=None if _is_no_mean(row) else float(row["dollars"]),
         )
         for row in rows
     }
+
+
+def _is_no_mean(row: Mapping[str, Any]) -> bool:
+    """Part of it is unknown, or its parts are priced by different bases."""
+    return bool(row["unknown"] or row["dollars"] is None or row["bases"] > 1 or row["mixed"])
 
 
 def latest_experiment() -> Standing | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import QuerySet
 
 from lab.engine.harnesses.arguments import PROTOCOL_WORDS, form_words
-from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
+from lab.models import Attempt, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
 from lab.render.text import one_line, visible_text
@@ -24,6 +24,7 @@ from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 from lab.services.limits import values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
 from lab.services.run_asks import Actions, asks_of, marks_of
+from lab.services.run_costs import MIXED, Bill, TokenRow, bill_of, free_words
 
 NEAR = 0.8
 CHANGED_SHOWN = 20
@@ -61,15 +62,6 @@ class Meter(NamedTuple):
     whole: bool = False
 
 
-class TokenRow(NamedTuple):
-    """A line of the table of tokens and cost. `within` marks a part of the line above."""
-
-    label: str
-    tokens: str
-    cost: str
-    within: bool = False
-
-
 class ChangedFile(NamedTuple):
     """A file the agent changed; `added` and `removed` are None for binary files."""
 
@@ -95,6 +87,7 @@ class Panel:
     tokens: list[TokenRow]
     total: TokenRow
     basis: str
+    bill: Bill
     changed: list[ChangedFile]
     changed_more: int
     changed_words: str
@@ -153,7 +146,7 @@ def panel(run: Run) -> Panel:
     """All parts for one run (see `find_run`). The same few queries, whatever the run's length."""
     facts = facts_of(run)
     attempt = Attempt.objects.filter(run=run).order_by("-n").first()
-    table = _tokens(run, facts)
+    bill = bill_of(run, facts)
     verification = Verification.objects.filter(run=run).order_by("-n").first() if facts.verdict else None
     changed = [_changed(file) for file in facts.changed_files or _changed_so_far(run, facts)]
     ended = run.status == Run.Status.ENDED
@@ -172,9 +165,10 @@ def panel(run: Run) -> Panel:
         infrastructure=reason in INFRASTRUCTURE_REASONS,
         pending=_pending(run, facts),
         limits=_limits(run, facts),
-        tokens=table.rows,
-        total=table.total,
-        basis=table.basis,
+        tokens=bill.rows,
+        total=bill.total,
+        basis=bill.basis,
+        bill=bill,
         changed=changed[:CHANGED_SHOWN],
         changed_more=max(0, len(changed) - CHANGED_SHOWN),
         changed_words=_changed_words(changed),
@@ -299,7 +293,7 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
         _cost(
             facts,
             limits.get("max_cost_usd"),
-            scripted=run.arm.model.endpoint.scripted,
+            free=free_words(run),
             ended=run.status == Run.Status.ENDED,
         ),
     ]
@@ -347,9 +341,9 @@ def _time(run: Run, facts: RunFacts, limit: Any) -> Meter:
     return Meter("Time", used, allowed, seconds, maximum, _state(seconds, maximum), used, since)
 
 
-def _cost(facts: RunFacts, limit: Any, *, scripted: bool, ended: bool) -> Meter:
-    if scripted:
-        return Meter("Cost", "$0, scripted", "", 0.0, None, "", "$0, scripted", whole=True)
+def _cost(facts: RunFacts, limit: Any, *, free: str, ended: bool) -> Meter:
+    if free:
+        return Meter("Cost", free, "", 0.0, None, "", free, whole=True)
     maximum = float(Decimal(str(limit))) if limit is not None else None
     allowed = str(dollars(Decimal(str(limit)), places=2)) if limit is not None else ""
     known = facts.cost
@@ -363,92 +357,6 @@ def _cost(facts: RunFacts, limit: Any, *, scripted: bool, ended: bool) -> Meter:
     value = float(known or 0)
     short = used.replace("at least ", "≥ ")
     return Meter("Cost", used, allowed, value, maximum, _state(value, maximum), short)
-
-
-class _Table(NamedTuple):
-    rows: list[TokenRow]
-    total: TokenRow
-    basis: str
-
-
-# Part of the usage -> the part of the price it is charged by.
-_PARTS = (
-    ("Input, uncached", "input_uncached", "input"),
-    ("Input, cached", "cache_read", "cache_read"),
-    ("Input, written to the cache", "cache_write", "cache_write"),
-    ("Output", "output_total", "output"),
-)
-_MILLION = Decimal(1_000_000)
-
-
-def _tokens(run: Run, facts: RunFacts) -> _Table:
-    """The table of tokens and cost. Parts are charged with the unit prices kept beside each call."""
-    groups: list[dict[str, Any]] = [
-        dict(row)
-        for row in Call.objects.filter(run=run)
-        .order_by()
-        .values("price")
-        .annotate(
-            calls=Count("id"),
-            no_usage=Count("id", filter=Q(input_total=None) | Q(output_total=None)),
-            **{name: Sum(name) for _, name, _ in _PARTS},
-        )
-    ]
-    scripted = facts.cost_basis == "scripted"
-    rows = []
-    for label, name, part in _PARTS:
-        tokens = getattr(facts, name)
-        if name == "cache_write" and not tokens:
-            continue
-        charged = _charged(groups, name, part)
-        rows.append(TokenRow(label, str(count(tokens)), "$0" if scripted else str(dollars(charged))))
-        if name == "output_total":
-            rows.append(TokenRow("of it reasoning", str(count(facts.reasoning)), "included", within=True))
-    if facts.failed_calls:
-        rows.append(
-            TokenRow(plural(facts.failed_calls, "failed request"), str(count(None)), str(dollars(None)))
-        )
-    known = facts.input_total is not None or facts.output_total is not None
-    total = (facts.input_total or 0) + (facts.output_total or 0) if known else None
-    at_least = bool(known and facts.usage_unknown)
-    spent = str(dollars(facts.cost))
-    if facts.cost is not None and facts.cost_unknown and not at_least:
-        spent = f"at least {spent}"
-    cost = "$0, scripted" if scripted else spent
-    return _Table(
-        rows if facts.calls else [],
-        TokenRow("Total, at least" if at_least else "Total", str(count(total)), cost),
-        _basis(run, facts, groups),
-    )
-
-
-def _charged(groups: list[dict[str, Any]], name: str, part: str) -> Decimal | None:
-    known: Decimal | None = None
-    for group in groups:
-        price = (group["price"] or {}).get("unit_prices") or {}
-        if group[name] is None or price.get(part) is None:
-            continue
-        known = (known or Decimal(0)) + group[name] * Decimal(str(price[part])) / _MILLION
-    return known
-
-
-def _basis(run: Run, facts: RunFacts, groups: list[dict[str, Any]]) -> str:
-    if not facts.calls and run.status == Run.Status.ENDED:
-        return "Nothing was spent: no request was answered."
-    if not facts.calls:
-        return "Nothing spent yet: no request has been answered."
-    if facts.cost_basis == "scripted":
-        where = "Scripted, no intelligence: costs nothing"
-    else:
-        matched = _said(groups, "matched")
-        notes = _said(groups, "note")
-        where = f"Table price, {', '.join(matched)}" if matched else f"No price: {'; '.join(notes[:2])}"
-    told = facts.calls - facts.usage_unknown
-    return visible_text(f"{where}. Usage reported for {told} of {plural(facts.calls, 'request')}.")
-
-
-def _said(groups: list[dict[str, Any]], name: str) -> list[str]:
-    return sorted({str(text) for group in groups if (text := (group["price"] or {}).get(name))})
 
 
 def _changed_so_far(run: Run, facts: RunFacts) -> list[dict[str, Any]]:
@@ -526,17 +434,18 @@ def row_of(run: Run) -> RunRow:
         model=run.arm.model.name,
         fail_to_pass=passed_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
         steps="" if run.status == Run.Status.QUEUED else steps,
-        cost=_row_cost(facts, scripted=run.arm.model.endpoint.scripted),
+        cost=_row_cost(facts, free=free_words(run)),
         scripted=run.arm.model.endpoint.scripted,
     )
 
 
-def _row_cost(facts: RunFacts, *, scripted: bool) -> str:
-    if scripted:
-        return "$0, scripted"
+def _row_cost(facts: RunFacts, *, free: str) -> str:
+    if free:
+        return free
     if facts.cost is None:
         return str(count(None)) if facts.calls else ""
-    return f"{'≥ ' if facts.cost_unknown else ''}{dollars(facts.cost, places=2)}"
+    mixed = ", mixed bases" if facts.cost_basis == MIXED else ""
+    return f"{'≥ ' if facts.cost_unknown else ''}{dollars(facts.cost, places=2)}{mixed}"
 
 
 class EarlierAttempt(NamedTuple):

@@ -225,3 +225,14 @@ def test_a_run_that_goes_on_cannot_be_replayed_yet(operator: Client, db: None) -
     assert answer.status_code == 422
     assert "none of them has ended" in answer.content.decode()
     assert Run.objects.count() == 1
+
+
+def test_operators_find_the_replay_on_the_pages_of_run_and_experiment(
+    operator: Client, viewer: Client, run: Run
+) -> None:
+    link = f'href="/runs/{run.pk}/replay/"'
+    assert link in text(operator, f"/runs/{run.pk}/")
+    assert link not in text(viewer, f"/runs/{run.pk}/")
+    arm = f'href="/arms/{run.arm_id}/replay/"'
+    assert arm in text(operator, f"/experiments/{run.experiment_id}/")
+    assert arm not in text(viewer, f"/experiments/{run.experiment_id}/")
