@@ -1,6 +1,7 @@
 """A chat-completions server that notes when each request came and what its sender used.
 
-It answers at once, or after `--delay` seconds.
+It answers at once, or after `--delay` seconds. With `--apart`, several loops share one path, and how far each
+is stands in its conversation.
 
 The path of the base URL names the loop that is measured (`/lab-3/v1`); each of its requests is one step. The
 key of a request ends in the sender's process id, so that processor time and memory are read from outside, in
@@ -36,8 +37,9 @@ class Loop:
 class Endpoint:
     """`steps` answers call a tool, the next one ends the loop; each comes after `delay` seconds."""
 
-    def __init__(self, steps: int, command: str, delay: float) -> None:
+    def __init__(self, steps: int, command: str, delay: float, apart: bool) -> None:
         self._steps = steps
+        self._apart = apart
         self._command = command
         self._delay = delay
         self._loops: dict[str, Loop] = {}
@@ -77,6 +79,8 @@ class Endpoint:
             loop.body_bytes = len(body)
         if self._delay:
             await asyncio.sleep(self._delay)
+        if self._apart:
+            number = 1 + sum(one["role"] == "assistant" for one in json.loads(body)["messages"])
         message, finish = self._message(name, number)
         usage = {
             "prompt_tokens": 900 + 200 * number,
@@ -175,8 +179,9 @@ async def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--command", required=True)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds from a request to its answer")
+    parser.add_argument("--apart", action="store_true", help="loops that share a path count by themselves")
     chosen = parser.parse_args()
-    endpoint = Endpoint(chosen.steps, chosen.command, chosen.delay)
+    endpoint = Endpoint(chosen.steps, chosen.command, chosen.delay, chosen.apart)
     server = await asyncio.start_server(endpoint.serve, "127.0.0.1", 0, limit=2**22, backlog=512)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     await server.serve_forever()

@@ -44,11 +44,11 @@ def write_task_set(folder: Path) -> Path:
     return folder
 
 
-def launch(base_url: str, model_id: str, runs: int) -> dict[str, Any]:
+def launch(base_url: str, model_id: str, runs: int, limit: str) -> dict[str, Any]:
     from django.contrib.auth.models import User
 
     from lab.models import Membership, Role
-    from lab.services import endpoints, harnesses, isolation, tasks
+    from lab.services import endpoint_settings, endpoints, harnesses, isolation, tasks
     from lab.services.runs import launch as launch_runs
 
     person = User.objects.create(username="bench")
@@ -69,6 +69,7 @@ def launch(base_url: str, model_id: str, runs: int) -> dict[str, Any]:
             key_variable=lab_process.KEY_VARIABLE,
             name=f"bench {number}",
         )
+        endpoint_settings.change(by=person, endpoint=model.endpoint, typed={"concurrency_limit": limit})
         experiment = launch_runs(
             by=person, tasks=list(task_set.tasks.all()), harness_versions=versions[:1], models=[model]
         )
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--base-url", required=True, help="of the model's server; {number} is the run's")
     parser.add_argument("--model", required=True)
     parser.add_argument("--runs", type=int, required=True)
+    parser.add_argument("--limit", default="", help="how many runs the endpoint takes at once")
     chosen = parser.parse_args()
     lab_process.set_up()
     from django.core.management import call_command
@@ -116,7 +118,7 @@ def main() -> None:
     call_command("migrate", verbosity=0)
     # Everything a worker imports is compiled before anything is measured, as in an installed lab.
     warm_up()
-    print(json.dumps(launch(chosen.base_url, chosen.model, chosen.runs)))
+    print(json.dumps(launch(chosen.base_url, chosen.model, chosen.runs, chosen.limit)))
 
 
 if __name__ == "__main__":
