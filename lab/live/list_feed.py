@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from lab.live import messages
 from lab.live.hub import Message, Topic
 from lab.models import Run
-from lab.services import lab, overview, tasks
+from lab.services import flags, lab, overview, tasks
 
 ROWS_SECONDS = 0.25
 # What to do next and how the lab is takes more queries, and is news for nobody four times a second.
@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 50
 
 _BESIDE_PARTS = ("home/_todo.html", "home/_lab.html")
 _HOME_PARTS = ("home/_slots.html", "home/_finished.html", "home/_latest.html", "components/_running.html")
-_EXPERIMENT_PARTS = ("experiments/_counts.html", "experiments/_arms.html")
+_EXPERIMENT_PARTS = ("experiments/_counts.html", "experiments/_arms.html", "experiments/_flags.html")
 
 RowState = tuple[int, int, str, bool]
 
@@ -107,8 +107,12 @@ def _beside() -> list[str]:
 def _parts(topic: Topic) -> list[str]:
     """What the page says of all runs of the list together."""
     if topic.kind == "experiment":
-        counts, arms = overview.experiment_counts(topic.key), overview.arms_of(topic.key)
-        return [render_to_string(name, {"counts": counts, "arms": arms}) for name in _EXPERIMENT_PARTS]
+        shown = {
+            "counts": overview.experiment_counts(topic.key),
+            "arms": overview.arms_of(topic.key),
+            "flagged": flags.flagged_runs(topic.key),
+        }
+        return [render_to_string(name, shown) for name in _EXPERIMENT_PARTS]
     slots = overview.slots()
     context = {"slots": slots, "running_count": slots.busy, "latest": overview.latest_experiment()}
     return [render_to_string(name, context) for name in _HOME_PARTS]

@@ -2,7 +2,7 @@
 
 from lab.models.endpoints import Endpoint, Model, Preflight, PriceCard
 from lab.models.experiments import Arm, Attempt, Experiment, Run
-from lab.models.flags import Flag
+from lab.models.flags import LEAKED_CALLS, Flag
 from lab.models.harnesses import Harness, HarnessVersion
 from lab.models.log import Blob, Call, Control, Draft, Event, Purge
 from lab.models.people import ApiToken, Consent, Membership, Role, SignInFailure, SignInLink
@@ -10,6 +10,7 @@ from lab.models.tasks import HiddenTaskPart, Task, TaskCheck, TaskSet
 from lab.models.verifications import RunFacts, TestResult, Verification
 
 __all__ = [
+    "LEAKED_CALLS",
     "ApiToken",
     "Arm",
     "Attempt",

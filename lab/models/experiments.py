@@ -10,6 +10,7 @@ from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subque
 from django.db.models.functions import Coalesce
 
 from lab.models.endpoints import Endpoint
+from lab.models.flags import LEAKED_CALLS, Flag
 
 
 class Experiment(models.Model):
@@ -83,7 +84,9 @@ class Arm(models.Model):
 class RunQuerySet(models.QuerySet["Run"]):
     def for_rows(self) -> RunQuerySet:
         """Runs with everything a row of a list shows, in one query, and without prompts and settings."""
-        return self.select_related(
+        leaks = Flag.objects.filter(run=OuterRef("pk"), code=LEAKED_CALLS, present=True)
+        runs = self.annotate(looks_like_a_parser_problem=Exists(leaks))
+        return runs.select_related(
             "facts", "task", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
         ).defer(
             "experiment__budgets",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.db import models
 
+# Replies to requests with native tools that look like calls no parser has read.
+LEAKED_CALLS = "leaked_calls"
+
 
 class Flag(models.Model):
     """One finding of a deterministic rule in a run's log. Rebuildable: rules run again replace their flags.

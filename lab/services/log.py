@@ -17,7 +17,7 @@ from lab.engine.events import EVENT_ADAPTER, SCHEMA_VERSION, Record
 from lab.engine.events import Event as AnyEvent
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Blob, Call, Draft, Event, Run, RunFacts, TestResult, Verification
-from lab.services import blobs, doorbell, tombstones
+from lab.services import blobs, doorbell, flags, tombstones
 from lab.services.blobs import BodyMissingError, BodyPurgedError, blob_text
 from lab.services.facts import Entry, empty_facts, fold
 from lab.services.payloads import is_reference, short_text, thin, whole
@@ -109,6 +109,8 @@ def append(
         blobs.save_rows(list(ready.blobs.values()))
         Event.objects.bulk_create(ready.rows)
         _derive(run_id, attempt, ready.rows, facts if after_seq is not None else None)
+        numbered = zip(ready.rows, stamped, strict=True)
+        flags.note(run_id=run_id, events=((row.seq, event) for row, (_, event) in numbered))
         _move(run_id, ready.rows, held=lease_token is not None)
         doorbell.ring()
     return last

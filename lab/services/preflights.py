@@ -164,6 +164,13 @@ def newest_ended(models: Iterable[Model]) -> dict[int, Preflight]:
     return {row.model_id: row for row in rows.select_related("model")}
 
 
+def numbered(numbers: Collection[int]) -> list[Preflight]:
+    """The preflights with these numbers that are still there, each with its model."""
+    if not numbers:
+        return []
+    return list(Preflight.objects.filter(pk__in=numbers).select_related("model").order_by("pk"))
+
+
 def newest_number(model_id: int) -> int | None:
     """The number of the model's newest preflight that came to a result: what a run of it relies on."""
     with_result = Preflight.objects.filter(model=model_id).exclude(outcome="")

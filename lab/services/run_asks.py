@@ -74,7 +74,9 @@ def _name(control: Control) -> str:
 
 
 def marks_of(run: Run, facts: RunFacts) -> list[str]:
-    """What sets a run apart, in words: a recording to look at, or people stepped in.
+    """What sets a run apart, in words: a recording to look at, people stepped in, calls were not parsed.
+
+    The last is known of runs that were read by `for_rows`.
 
     Rates leave a run out that people changed something about, and count it beside.
     """
@@ -82,5 +84,6 @@ def marks_of(run: Run, facts: RunFacts) -> list[str]:
         "demo": run.experiment.demo,
         "limits changed": facts.limits_changed,
         "got a message": facts.got_message,
+        "parser problem?": getattr(run, "looks_like_a_parser_problem", False),
     }
     return [mark for mark, holds in marks.items() if holds]

@@ -20,6 +20,7 @@ from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
 from lab.render.text import one_line, visible_text
 from lab.services.facts import agent_seconds, clock_start, facts_of
+from lab.services.flags import ParserProblem, parser_problem
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 from lab.services.limits import values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
@@ -105,11 +106,12 @@ class Panel:
     marks: list[str]
     other_forms: str
     preflight: Outcome | None
+    parser_problem: ParserProblem | None
 
 
 PARTS = (
     *("badge", "marks", "actions", "facts", "pending", "asked", "limits", "tokens", "changed", "verdict"),
-    *("results", "earlier"),
+    *("results", "earlier", "flags"),
 )
 
 
@@ -186,6 +188,7 @@ def panel(run: Run) -> Panel:
         marks=marks_of(run, facts),
         other_forms=_other_forms(run, facts),
         preflight=outcome_of(run.preflight) if run.preflight is not None else None,
+        parser_problem=parser_problem(run),
     )
 
 

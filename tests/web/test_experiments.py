@@ -41,3 +41,17 @@ def test_long_lists_have_pages(viewer: Client) -> None:
 
 def test_an_unknown_experiment_is_not_found(viewer: Client) -> None:
     assert viewer.get("/experiments/999/").status_code == 404
+
+
+def test_runs_that_look_like_a_parser_problem_are_named_with_their_steps(viewer: Client) -> None:
+    run = builders.run(status="preparing")
+    builders.start(run)
+    leak = '<tool_call>{"name": "Bash", "arguments": {}}</tool_call>'
+    seq = builders.append(run, builders.asked(1), builders.answered(1, content=leak))
+    link = f'href="/runs/{run.pk}/?at={seq}"'
+    for address in (f"/experiments/{run.experiment_id}/", f"/runs/{run.pk}/"):
+        page = viewer.get(address).content.decode()
+        assert "Looks like a parser problem, not the model." in page
+        assert link in page
+        assert "parser problem?" in page
+    assert "parser problem?" in viewer.get("/").content.decode()

@@ -1,0 +1,128 @@
+"""Replies that look like calls no parser has read flag their run, whoever reads the log and whenever."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engine.llm.base import ModelConfig, Price, Reply
+from lab.engine.preflight.exchange import Asking
+from lab.models import LEAKED_CALLS, Flag, HarnessVersion, Run
+from lab.services import flags, run_pages
+from tests import builders
+from tests.fakes.openai_server import FakeOpenAI, JSONObject, plain
+
+pytestmark = pytest.mark.django_db
+
+LEAK = '<tool_call>{"name": "Bash", "arguments": {"command": "ls"}}</tool_call>'
+JSON_LEAK = 'I look.\n```json\n{"name": "Bash", "arguments": {"command": "ls"}}\n```'
+
+
+def run_with(*events: Any, protocol: str = "native") -> Run:
+    run = builders.run(status=Run.Status.PREPARING)
+    version = run.arm.harness_version
+    HarnessVersion.objects.filter(pk=version.pk).update(config={**version.config, "protocol": protocol})
+    builders.start(run)
+    builders.append(run, *events)
+    found = run_pages.find_run(run.pk)
+    assert found is not None
+    return found
+
+
+def test_calls_in_the_text_flag_the_run_with_step_and_event() -> None:
+    run = run_with(*builders.bash_step(1, "ls", "a"), builders.asked(2), builders.answered(2, content=LEAK))
+    flag = Flag.objects.get(run=run)
+    assert (flag.code, flag.step, flag.event_seq) == (LEAKED_CALLS, 2, run.last_seq)
+    assert "markup of a template" in flag.detail
+    problem = run_pages.panel(run).parser_problem
+    assert problem is not None
+    assert problem.steps == [(2, run.last_seq)]
+    assert "parser problem?" in run_pages.row_of(run).marks
+    assert [one.run_id for one in flags.flagged_runs(run.experiment_id)] == [run.pk]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"content": "Done: I ran `ls`.\n```bash\nls\n```"},
+        {"content": 'The config is {"name": "x", "value": 3}.'},
+        {"content": ""},
+    ],
+)
+def test_answers_in_words_flag_nothing(reply: JSONObject) -> None:
+    run = run_with(builders.asked(1), builders.answered(1, **reply))
+    assert run_pages.panel(run).parser_problem is None
+    assert run_pages.row_of(run).marks == []
+
+
+def test_a_harness_whose_calls_stand_in_the_text_is_flagged_for_nothing() -> None:
+    run = run_with(builders.asked(1), builders.answered(1, content=LEAK), protocol="xml")
+    assert flags.parser_problem(run) is None
+
+
+def test_a_parsed_call_beside_its_own_markup_is_no_parser_problem() -> None:
+    run = run_with(builders.asked(1), builders.answered(1, ("Bash", "{}"), content=LEAK))
+    assert flags.parser_problem(run) is None
+
+
+def test_a_call_that_the_server_dropped_is_one() -> None:
+    run = run_with(builders.asked(1), builders.answered(1, content="I look.", finish_reason="tool_calls"))
+    assert "sent no call" in Flag.objects.get(run=run).detail
+
+
+def test_flags_are_rebuilt_from_the_log_long_replies_included() -> None:
+    long = "I think. " * 2_000 + JSON_LEAK
+    run = run_with(builders.asked(1), builders.answered(1, content=long))
+    before = list(Flag.objects.filter(run=run).values_list("code", "event_seq", "step", "detail"))
+    Flag.objects.filter(run=run).update(detail="of an older rule")
+    Flag.objects.create(run=run, code=LEAKED_CALLS, event_seq=1)
+    assert flags.rebuild(run_id=run.pk) == 1
+    assert list(Flag.objects.filter(run=run).values_list("code", "event_seq", "step", "detail")) == before
+
+
+class TestRecordedCompletions:
+    """What a correct and an incorrect parser of other people's servers returned."""
+
+    @pytest.fixture
+    def folder(self) -> Path:
+        folder = Path(os.environ.get("LAB_TEST_DATA", "")) / "completions"
+        if not os.environ.get("LAB_TEST_DATA") or not folder.is_dir():
+            pytest.skip("absent data: LAB_TEST_DATA names no folder with completions")
+        return folder
+
+    def reply_to(self, completion: JSONObject) -> Reply:
+        """As the lab's own client reads it."""
+        with FakeOpenAI(plain(completion)) as server:
+            model = ModelConfig(
+                name="m", model_id="m", base_url=server.base_url, price=Price(basis="unknown")
+            )
+            reply = Asking(model).ask("auto", {"messages": [{"role": "user", "content": "?"}]}).reply
+        assert reply is not None
+        return reply
+
+    def flagged(self, reply: Reply) -> list[str]:
+        event = builders.answered(1).model_copy(update={"reply": reply})
+        run = run_with(builders.asked(1), event)
+        return list(Flag.objects.filter(run=run).values_list("detail", flat=True))
+
+    def test_the_correct_log_flags_nothing(self, folder: Path) -> None:
+        log = json.loads((folder / "native-tool-calls.json").read_text())
+        reply = self.reply_to(log["response"])
+        assert reply.tool_calls[0].name == "str_replace_editor"
+        assert self.flagged(reply) == []
+
+    def test_the_leaking_log_is_flagged_for_its_empty_call_and_for_its_calls_as_text(
+        self, folder: Path
+    ) -> None:
+        log = json.loads((folder / "calls-as-text.json").read_text())
+        assert "sent no call with a name" in self.flagged(self.reply_to(log["raw_response"]))[0]
+        prompt = log["messages"][0]["content"]
+        text = prompt if isinstance(prompt, str) else prompt[0]["text"]
+        call = re.search(r"<function=.*?</function>", text, re.DOTALL)
+        assert call is not None
+        assert "markup of a template" in self.flagged(Reply(content=call.group(), finish_reason="stop"))[0]
