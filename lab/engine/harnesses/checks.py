@@ -12,6 +12,7 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import Family, HarnessConfig, PromptFacts
 from lab.engine.harnesses.plain_data import plain_problems
 from lab.engine.harnesses.problems import InvalidConfigError, Problem, error, of_validation, refusal, warning
+from lab.engine.harnesses.sense_checks import sense_problems
 from lab.engine.harnesses.stop_checks import stop_problems
 from lab.engine.harnesses.templates import check
 from lab.engine.harnesses.tool_checks import command_problems, tool_problems
@@ -56,6 +57,7 @@ def problems(config: HarnessConfig, *, plugins: bool = False) -> list[Problem]:
     found += _feedback_problems(config, family)
     found += _limit_problems(config)
     found += _prompt_problems(config, family, found)
+    found += sense_problems(config)
     return _in_order(found)
 
 
