@@ -150,8 +150,7 @@ def drive(
     facts: PromptFacts = FACTS,
 ) -> Driven:
     """Run the family of `config` until it ends."""
-    limits = limits if limits is not None else config.limits
-    stop = stop if stop is not None else StopSignal()
+    limits, stop = limits or config.limits, stop or StopSignal()
     family = registry.family(config.family)
     configured = _configured(server, model)
     log = _Log(spent_usd_before, on_event)
