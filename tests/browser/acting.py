@@ -65,8 +65,9 @@ def connect(tab: Tab, fake: FakeOpenAI) -> str:
     page.fill("#id_context_window", "32,768")
     page.fill("#id_name", name)
     page.keyboard.press("Control+Enter")
-    page.wait_for_url("**/endpoints/")
-    expect(page.locator("tr", has_text=name)).to_contain_text("32,768")
+    page.wait_for_url("**/endpoints/models/*/")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+    expect(page.locator("main")).to_contain_text("32,768")
     return name
 
 
