@@ -39,6 +39,15 @@ _OF_THE_SERVER = frozenset(
     | {"stream_differs", "tool_result_refused", "silent_truncation"}
 )
 _THINK_TAG = re.compile(r"</?think>")
+# What stands in the text -> the parser that reads it, by server; the first that fits.
+_PARSERS = {
+    "<function=": {"sglang": "qwen3_coder", "vllm": "qwen3_coder"},
+    "<tool_call>": {"sglang": "qwen", "vllm": "hermes"},
+    "[TOOL_CALLS]": {"sglang": "mistral", "vllm": "mistral"},
+    "<|python_tag|>": {"sglang": "llama3", "vllm": "llama3_json"},
+}
+_PARSER_FLAG = "--tool-call-parser"
+_FLAG = re.compile(r"--[a-z][a-z-]+")
 _HIT_CHARACTERS = 400
 _SAID_CHARACTERS = 120
 
@@ -82,13 +91,17 @@ class Evidence(NamedTuple):
 
 
 class Mend(NamedTuple):
-    """What mends it on one kind of server. `flags`: what stands in the text of options to copy."""
+    """What mends it on one kind of server.
+
+    `flags`: the options in the text, to copy; `why` says how a value of them was chosen.
+    """
 
     key: str
     server: str
     text: str
     detected: bool
     flags: str
+    why: str = ""
 
 
 class FindingShown(NamedTuple):
@@ -104,6 +117,15 @@ class FindingShown(NamedTuple):
     effect: str
     evidence: list[Evidence]
     mends: list[Mend]
+
+    @property
+    def mends_here(self) -> list[Mend]:
+        """What mends it on the server that was recognised, else on every kind."""
+        return [mend for mend in self.mends if mend.detected] or self.mends
+
+    @property
+    def mends_elsewhere(self) -> list[Mend]:
+        return [mend for mend in self.mends if mend not in self.mends_here]
 
 
 class ProbeShown(NamedTuple):
@@ -145,7 +167,8 @@ class Shown(NamedTuple):
 def shown(preflight: Preflight) -> Shown:
     """Everything the page says of one preflight, going on or ended."""
     server = preflight.measured.get("server")
-    findings = [_finding(found, server) for found in preflight.findings]
+    seen = " ".join(one["excerpt"] for found in preflight.findings for one in found["evidence"])
+    findings = [_finding(found, server, seen) for found in preflight.findings]
     probes = _probes(preflight)
     headline, sentence = _summary(preflight, findings)
     return Shown(
@@ -202,7 +225,7 @@ def over_limit_words(cost: OverLimit) -> str:
     return f"One token too many: sends at least {cost.tokens:,} tokens, {price} if the server takes it."
 
 
-def _finding(found: JSONObject, server: str | None) -> FindingShown:
+def _finding(found: JSONObject, server: str | None, seen: str) -> FindingShown:
     word, icon, tone = _SEVERITIES[found["severity"]]
     return FindingShown(
         code=found["code"],
@@ -214,7 +237,7 @@ def _finding(found: JSONObject, server: str | None) -> FindingShown:
         detail=visible_text(found["detail"]),
         effect=found["effect"],
         evidence=_evidence(found["evidence"]),
-        mends=_mends(found["mends"], server),
+        mends=_mends(found["mends"], server, seen),
     )
 
 
@@ -240,16 +263,27 @@ def _hit(text: str) -> tuple[int, int]:
     return tag.span() if tag else (len(text), len(text))
 
 
-def _mends(mends: Mapping[str, str], server: str | None) -> list[Mend]:
-    """By server, the one that was recognised first."""
+def _mends(mends: Mapping[str, str], server: str | None, seen: str) -> list[Mend]:
+    """By server, the one that was recognised first. `seen` is what the server answered."""
     order = sorted(SERVERS, key=lambda key: (key != server, list(SERVERS).index(key)))
-    return [
-        Mend(
-            key, SERVERS[key], mends[key], key == server, " ".join(re.findall(r"--[a-z][a-z-]+", mends[key]))
-        )
-        for key in order
-        if key in mends
-    ]
+    found = []
+    for key in order:
+        if key in mends:
+            flags, why = _flags(key, mends[key], seen)
+            found.append(Mend(key, SERVERS[key], mends[key], key == server, flags, why))
+    return found
+
+
+def _flags(server: str, mend: str, seen: str) -> tuple[str, str]:
+    """The options that a mend names, a parser's with the value that fits what was seen; and why that one."""
+    flags = " ".join(dict.fromkeys(_FLAG.findall(mend)))
+    shape = next((shape for shape in _PARSERS if shape in seen), "")
+    parser = _PARSERS.get(shape, {}).get(server)
+    if parser is None or _PARSER_FLAG not in flags:
+        return flags, ""
+    return flags.replace(
+        _PARSER_FLAG, f"{_PARSER_FLAG} {parser}"
+    ), f"The text holds {shape}, which {parser} reads."
 
 
 def _summary(preflight: Preflight, findings: list[FindingShown]) -> tuple[str, str]:

@@ -71,7 +71,7 @@ class TestExamining:
         leaks = next(found for found in shown.findings if found.code == "calls_as_text")
         assert leaks.mends[0].server == "SGLang"
         assert leaks.mends[0].detected
-        assert "--tool-call-parser" in leaks.mends[0].flags
+        assert leaks.mends[0].flags == "--tool-call-parser qwen3_coder"
         assert leaks.evidence[0].hit.startswith("<tool_call>")
         assert "says nothing about the model" in shown.sentence
 

@@ -79,7 +79,8 @@ class Examination:
             evidence = Evidence("models", str(refused))
             return None, Finding(diagnoses()["cannot_ask"], (evidence,), str(refused))
         found = next((listed for listed in models if listed.id == self.model.model_id), None)
-        says = f"{len(models)} models" + ("" if found else f"; {self.model.model_id} is not among them")
+        says = "1 model" if len(models) == 1 else f"{len(models)} models"
+        says += "" if found else f"; {self.model.model_id} is not among them"
         self._tell("models", "answered", says)
         return found, None
 
