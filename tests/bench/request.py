@@ -49,8 +49,8 @@ EARLY, LATE = 10, 150
 _AROUND = 10
 MOST_MILLISECONDS = 5.0
 STATEMENT = "Durations such as 1h30m are refused; they should be read.\n" * 40
-# About 2 KB of output a step: R2E-Gym's limit of 28,000 tokens is passed near step 40.
-COMMAND = "seq -w 1 400 | head -c 2000"
+# 2 KB of output a step, in few lines: R2E-Gym's limit of 28,000 tokens is passed near step 50.
+COMMAND = "head -c 2000 /dev/zero | tr '\\0' x | fold -w 80"
 
 
 def native(tool: str) -> Callable[[int], Reply]:
@@ -74,6 +74,8 @@ FAMILIES: dict[str, Callable[[int], Reply]] = {
     "r2e": written,
     "mini": native("bash"),
 }
+
+CONDENSES = "r2e"
 
 
 class Script:
@@ -120,7 +122,7 @@ def drive(preset: str, sandbox: Sandbox, *, steps: int) -> tuple[Script, int]:
     """One attempt of so many steps: its figures, and how often its history was rewritten."""
     config = load_preset(preset)
     family = registry.family(config.family)
-    limits = Limits(max_steps=steps)
+    limits = Limits(max_steps=steps, max_context_tokens=None)
     model = ModelConfig(name="bench", model_id="bench", base_url="", price=Price(basis="unknown"))
     script, sink, stop = Script(FAMILIES[preset]), ListSink(), StopSignal()
     conversation, spending, clock = Conversation(), Spending(Decimal(0)), WallClock(None, stop)
@@ -201,6 +203,8 @@ def measure(rounds: int, steps: int) -> tuple[dict[str, Any], list[Target]]:
             driven = [drive(preset, sandbox, steps=steps) for _ in range(rounds)]
             first, last = (min(_around(script, step) for script, _ in driven) for step in (early, steps))
             script, rewritten = driven[0]
+            if preset == CONDENSES and not rewritten:
+                raise RuntimeError(f"{preset} condensed nothing: its request is not what is to be measured")
             grown = script.conversation_bytes[steps - 1] / script.conversation_bytes[early - 1]
             found[preset] = {
                 f"step_{early}_ms": round(first, 3),

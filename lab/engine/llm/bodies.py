@@ -47,14 +47,27 @@ def as_sent(value: Any) -> bytes:
 
 
 class _Conversation:
-    """The messages of one conversation as JSON, which only grows while its messages stay the same objects."""
+    """The messages of one conversation as JSON, which only grows while its messages stay the same objects.
 
-    def __init__(self) -> None:
+    `before` is the same conversation until its history was rewritten: what stayed is not encoded again.
+    """
+
+    def __init__(self, before: _Conversation | None = None) -> None:
         self._messages: list[Any] = []
+        # Where each message lies in both encodings, without its comma.
+        self._places: list[tuple[slice, slice]] = []
+        self._before = before.by_identity() if before is not None else {}
         self._content = bytearray()
         self._canonical = bytearray()
         self._opening = b""
         self._digest = hashlib.sha256()
+
+    def by_identity(self) -> dict[int, _Encoded]:
+        """Each message's encodings by its `id`; the value is held, so that the id stays its own."""
+        return {
+            id(message): _Encoded(message, bytes(self._content[sent]), bytes(self._canonical[canonical]))
+            for message, (sent, canonical) in zip(self._messages, self._places, strict=True)
+        }
 
     def is_continued_by(self, messages: list[Any]) -> bool:
         """Whether `messages` begin with all that were taken, the very same objects."""
@@ -64,12 +77,19 @@ class _Conversation:
     def take(self, messages: list[Any]) -> bytes:
         """The messages as sent; only those that were not taken before are encoded."""
         for message in messages[len(self._messages) :]:
-            encoded = _encode(message)
+            encoded = self._before.get(id(message)) or _encode(message)
             separator = b"," if self._messages else b""
             self._content += separator + encoded.content
             self._canonical += separator + encoded.canonical
             self._digest.update(separator + encoded.canonical)
             self._messages.append(message)
+            self._places.append(
+                (
+                    slice(len(self._content) - len(encoded.content), len(self._content)),
+                    slice(len(self._canonical) - len(encoded.canonical), len(self._canonical)),
+                )
+            )
+        self._before = {}
         return b"[" + self._content + b"]"
 
     def digest_after(self, opening: bytes) -> hashlib._Hash:
@@ -97,7 +117,7 @@ class BodyEncoder:
         if not _is_conversation(name, value):
             return self._encoded(name, value).content
         if not self._conversation.is_continued_by(value):
-            self._conversation = _Conversation()
+            self._conversation = _Conversation(self._conversation)
         return self._conversation.take(value)
 
     def _sha256(self, complete: JSONObject) -> str:
