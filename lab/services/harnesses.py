@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import Max
 
 from lab.engine.errors import InvalidValueError
@@ -21,8 +21,8 @@ from lab.engine.harnesses.yaml_form import from_yaml, to_yaml
 from lab.engine.llm.base import JSONObject
 from lab.models import Harness, HarnessVersion, Role
 from lab.services.access import for_role
+from lab.services.locks import one_at_a_time
 
-_TRIES = 3
 _NAMES_TRIED = 100
 
 
@@ -143,17 +143,12 @@ def stored(*, config: HarnessConfig, preset: bool = False) -> Stored:
     found = [] if preset else errors(config)
     if found:
         raise InvalidConfigError(found)
-    for attempt in range(_TRIES):
-        try:
-            return _stored(config, preset)
-        except IntegrityError:
-            # Somebody stored the same content, or the same harness's next version, at the same time.
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError
+    with transaction.atomic():
+        # Versions are counted: who comes second must see what the first one stored.
+        one_at_a_time("harnesses")
+        return _stored(config, preset)
 
 
-@transaction.atomic
 def _stored(config: HarnessConfig, preset: bool) -> Stored:
     known = HarnessVersion.objects.filter(digest=config.digest).select_related("harness").first()
     if known is not None:
