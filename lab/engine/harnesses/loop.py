@@ -104,6 +104,12 @@ class Loop:
         """What observation templates may use beside the common names."""
         return {}
 
+    def problem_text(self, reading: Reading, reply: Reply) -> str:
+        """Why a reply was not executed, in the words of the harness."""
+        raw, finish_reason = _excerpt(reply.content), reply.finish_reason
+        variables = {"detail": reading.detail, "raw": raw, "finish_reason": finish_reason}
+        return self.say(reading.problem, variables)
+
     def feedback_message(self, reading: Reading, text: str) -> JSONObject:
         """What the harness tells the model, as it joins the conversation."""
         return self.family.person_message(self.config, text)
@@ -148,7 +154,7 @@ class Loop:
             return Ending(standing.ended, final_message=last_words(reply) if reply and is_last else "")
         if failure is not None and failure.error == "context_overflow" and failure.retry_in is None:
             return Ending(ExitReason.MAX_CONTEXT_LEN, detail=failure.message)
-        return self._answer(reply) if reply is not None else None
+        return self._answer(reply, self.family.read(self.config, reply)) if reply is not None else None
 
     def _turn(self) -> Ending | None:
         """One model call and the tool calls it asks for; an ending when the run is over."""
@@ -157,14 +163,13 @@ class Loop:
         checkpoint.deliver_messages()
         self.before_request()
         try:
-            reply = self._ask()
+            reply, reading = self._ask()
         except ContextOverflowError as overflow:
             return Ending(ExitReason.MAX_CONTEXT_LEN, detail=str(overflow))
-        return self._answer(reply)
+        return self._answer(reply, reading)
 
-    def _answer(self, reply: Reply) -> Ending | None:
+    def _answer(self, reply: Reply, reading: Reading) -> Ending | None:
         """What a reply asks for, as far as it was not done before; an ending when it is the last one."""
-        reading = self.family.read(self.config, reply)
         if reply.cut_by_length:
             ending = self.after_cut(reply)
             if ending is not None:
@@ -183,9 +188,7 @@ class Loop:
 
     def _tell(self, reading: Reading, reply: Reply) -> None:
         """Let the model know why its reply was not executed."""
-        raw, finish_reason = _excerpt(reply.content), reply.finish_reason
-        variables = {"detail": reading.detail, "raw": raw, "finish_reason": finish_reason}
-        text = self.say(reading.problem, variables)
+        text = self.problem_text(reading, reply)
         self.session.emit(
             HarnessMessage(
                 step=self.counts.answered,
@@ -226,7 +229,7 @@ class Loop:
         checkpoint.steer()
         return checkpoint.has_message and self.limit_reached() is None and checkpoint.spent() is None
 
-    def _ask(self) -> Reply:
+    def _ask(self) -> tuple[Reply, Reading]:
         session, standing = self.session, self.session.standing
         session.clock.start()
         conversation = session.conversation
@@ -241,6 +244,8 @@ class Loop:
             again=begun and standing.asks_again,
         )
         reply = answer.reply
+        reading = self.family.read(self.config, reply)
+        form = self._unread_form(reply, reading)
         message = self.family.assistant_message(self.config, reply)
         total = provider_total(reply)
         session.emit(
@@ -254,16 +259,15 @@ class Loop:
                     estimated_tokens([*conversation.messages, message]) if total is None else total
                 ),
                 context_tokens_estimated=total is None,
-                notes=self.notes(reply),
-                unread_form=self.unread_form(reply),
+                notes=self.notes(reply, taken=len(reading.calls), form=form),
+                unread_form=form,
             )
         )
-        return reply
+        return reply, reading
 
-    def notes(self, reply: Reply) -> list[str]:
-        """What in the reply is worth a reader's attention."""
-        taken = len(self.family.read(self.config, reply).calls)
-        form = self.unread_form(reply)
+    def notes(self, reply: Reply, *, taken: int, form: str) -> list[str]:
+        """What in the reply is worth a reader's attention: `taken` calls were understood, `form` is that of
+        one that was not."""
         notes = protocol_notes(reply, protocol=self.config.protocol, form=form, taken=taken)
         if any(call.synthesised_id for call in reply.tool_calls):
             notes.append(
@@ -271,9 +275,9 @@ class Loop:
             )
         return notes
 
-    def unread_form(self, reply: Reply) -> str:
+    def _unread_form(self, reply: Reply, reading: Reading) -> str:
         """The form of a call in the reply that this harness does not take, "" for none."""
-        if self.family.read(self.config, reply).calls:
+        if reading.calls:
             return ""
         tools = [tool.name for tool in self.config.tools]
         return unread_form(reply, protocol=self.config.protocol, opening=self.call_opening(), tools=tools)

@@ -20,13 +20,14 @@ from pydantic import BaseModel, Field
 
 from lab.engine import registry
 from lab.engine.errors import ExitReason
-from lab.engine.events import HarnessMessage, ToolCallFinished
+from lab.engine.events import ToolCallFinished
 from lab.engine.harnesses.arguments import ParsedArguments
 from lab.engine.harnesses.base import Ending, Feedback, HarnessConfig, PromptFacts, Session, ToolDefinition
 from lab.engine.harnesses.calls import CUT, NO_CALL, Call, Reading, native_calls
 from lab.engine.harnesses.family import CommonFamily
 from lab.engine.harnesses.fenced_calls import commands_in
 from lab.engine.harnesses.loop import Loop
+from lab.engine.harnesses.options import options_of
 from lab.engine.limits import Limits
 from lab.engine.llm.base import Frozen, JSONObject, Reply
 from lab.engine.tools.base import ToolResult
@@ -123,7 +124,7 @@ class Mini(CommonFamily):
             **_BEFORE_ANY_STEP,
             "cwd": facts.workspace,
             "protocol": config.protocol,
-            "tag": options_of(config).tag,
+            "tag": options_of(config, MiniOptions).tag,
             "marker": config.stop.marker,
         }
 
@@ -143,7 +144,7 @@ class Mini(CommonFamily):
 
     def assistant_message(self, config: HarnessConfig, reply: Reply) -> JSONObject:
         """The reply as it was; empty for one that is not understood, unless the harness keeps those."""
-        keeps = config.protocol != "native" and options_of(config).keeps_unread_replies
+        keeps = config.protocol != "native" and options_of(config, MiniOptions).keeps_unread_replies
         if self.read(config, reply).problem and not keeps:
             return {}
         return super().assistant_message(config, reply)
@@ -180,7 +181,7 @@ class _Loop(Loop):
 
     def call_opening(self) -> str:
         """How the one command begins in a text; "" for native calls."""
-        tag = options_of(self.config).tag
+        tag = options_of(self.config, MiniOptions).tag
         return {"fenced": f"```{tag}", "xml": f"<{tag}>"}.get(self.config.protocol, "")
 
     def observation_names(self, call: Call, result: ToolResult) -> JSONObject:
@@ -196,27 +197,15 @@ class _Loop(Loop):
             "exception": exception_info(self.config, call, result),
         }
 
-    def _tell(self, reading: Reading, reply: Reply) -> None:
-        text = self.say(FORMAT_ERROR, format_error_variables(self.config, reading, reply))
-        self.session.emit(
-            HarnessMessage(
-                step=self.counts.answered,
-                reason=reading.problem,
-                detail=reading.detail,
-                message=self.feedback_message(reading, text),
-            )
-        )
-
-
-def options_of(config: HarnessConfig) -> MiniOptions:
-    """The family's own settings of a harness."""
-    return MiniOptions.model_validate(config.options)
+    def problem_text(self, reading: Reading, reply: Reply) -> str:
+        """The one answer to whatever cannot be read."""
+        return self.say(FORMAT_ERROR, format_error_variables(self.config, reading, reply))
 
 
 def text_commands(config: HarnessConfig, reply: Reply) -> list[str]:
     """The commands in the text of a reply; of native tool calls nothing."""
     form: Literal["fence", "element"] = "element" if config.protocol == "xml" else "fence"
-    return commands_in(reply.content, tag=options_of(config).tag, form=form)
+    return commands_in(reply.content, tag=options_of(config, MiniOptions).tag, form=form)
 
 
 def submission(output: str) -> str:
@@ -268,7 +257,7 @@ def format_error_variables(config: HarnessConfig, reading: Reading, reply: Reply
         "cut": reply.cut_by_length or announced,
         "raw": reply.content,
         "protocol": config.protocol,
-        "tag": options_of(config).tag,
+        "tag": options_of(config, MiniOptions).tag,
         "marker": config.stop.marker,
     }
 

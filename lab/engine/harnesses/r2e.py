@@ -221,8 +221,9 @@ class _Loop(Loop):
         note = self.r2e.steps_note(self.config, self.session.limits, answered=self.counts.answered)
         return _with_note(message, note)
 
-    def notes(self, reply: Reply) -> list[str]:
-        return super().notes(reply) + (block_notes(reply) if self.config.protocol == "xml" else [])
+    def notes(self, reply: Reply, *, taken: int, form: str) -> list[str]:
+        notes = super().notes(reply, taken=taken, form=form)
+        return notes + (block_notes(reply) if self.config.protocol == "xml" else [])
 
     def before_request(self) -> None:
         """Put a placeholder in place of the oldest observations until the conversation is short enough."""
