@@ -17,7 +17,7 @@ from lab.engine.errors import SandboxLostError
 from lab.engine.events import StreamFacts
 from lab.engine.llm.base import Frozen, JSONObject
 from lab.engine.redact import Redactor
-from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, Output, Sandbox
+from lab.engine.sandboxes.base import OUTPUT_HEAD_BYTES, ExecResult, Output, Sandbox
 from lab.engine.stop import StopSignal
 
 if TYPE_CHECKING:
@@ -214,6 +214,22 @@ def stream_facts(output: Output, redactor: Redactor) -> StreamFacts:
         sha256=output.sha256,
         truncated=output.truncated,
         binary=b"\0" in output.head,
+    )
+
+
+def command_result(
+    result: ExecResult, observation: str, *, stdout: StreamFacts, stderr: StreamFacts | None = None
+) -> ToolResult:
+    """What a command of the model's came to, worded by its tool; it failed unless it ended with 0."""
+    return ToolResult(
+        observation=observation,
+        failed=result.exit_code != 0,
+        exit_code=result.exit_code,
+        timed_out=result.timed_out,
+        interrupted=result.interrupted,
+        out_of_memory=result.out_of_memory,
+        stdout=stdout,
+        stderr=stderr,
     )
 
 

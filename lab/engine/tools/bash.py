@@ -8,7 +8,14 @@ from pydantic import Field
 
 from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import ExecResult
-from lab.engine.tools.base import Settings, ToolContext, ToolResult, required, stream_facts
+from lab.engine.tools.base import (
+    Settings,
+    ToolContext,
+    ToolResult,
+    command_result,
+    required,
+    stream_facts,
+)
 
 _SHORTEST = 0.1
 # A timeout above this is taken for milliseconds.
@@ -43,16 +50,7 @@ class Bash:
         stdout = stream_facts(result.stdout, context.redactor)
         stderr = stream_facts(result.stderr, context.redactor)
         text = f"{_status(result, seconds)}\nSTDOUT:\n{stdout.text}\nSTDERR:\n{stderr.text}"
-        return ToolResult(
-            observation=text,
-            failed=result.exit_code != 0,
-            exit_code=result.exit_code,
-            timed_out=result.timed_out,
-            interrupted=result.interrupted,
-            out_of_memory=result.out_of_memory,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        return command_result(result, text, stdout=stdout, stderr=stderr)
 
 
 def timeout_seconds(arguments: JSONObject, default: float) -> float:

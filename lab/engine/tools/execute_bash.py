@@ -6,7 +6,14 @@ from pydantic import Field
 
 from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import ExecResult
-from lab.engine.tools.base import Settings, ToolContext, ToolResult, required, stream_facts
+from lab.engine.tools.base import (
+    Settings,
+    ToolContext,
+    ToolResult,
+    command_result,
+    required,
+    stream_facts,
+)
 
 
 class ExecuteBashSettings(Settings):
@@ -47,16 +54,8 @@ class ExecuteBash:
         stdout = stream_facts(result.stdout, context.redactor)
         stderr = stream_facts(result.stderr, context.redactor)
         sections = f"[STDOUT]\n\n{stdout.text.strip()}\n\n[STDERR]\n\n{stderr.text.strip()}\n"
-        return ToolResult(
-            observation=_beginning(result, settings.timeout_sec) + sections,
-            failed=result.exit_code != 0,
-            exit_code=result.exit_code,
-            timed_out=result.timed_out,
-            interrupted=result.interrupted,
-            out_of_memory=result.out_of_memory,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        observation = _beginning(result, settings.timeout_sec) + sections
+        return command_result(result, observation, stdout=stdout, stderr=stderr)
 
 
 def _beginning(result: ExecResult, seconds: float) -> str:

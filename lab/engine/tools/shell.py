@@ -8,7 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from lab.engine.llm.base import Frozen, JSONObject
-from lab.engine.tools.base import Settings, ToolContext, ToolResult, required, stream_facts
+from lab.engine.tools.base import (
+    Settings,
+    ToolContext,
+    ToolResult,
+    command_result,
+    required,
+    stream_facts,
+)
 
 # The outer shell is no bash: it would read what BASH_ENV names a first time, before the streams are one.
 _MERGED = 'exec "$@" 2>&1'
@@ -71,12 +78,4 @@ class Shell:
                 f"The command took longer than {settings.timeout_sec:g} seconds and was stopped. If it waits "
                 f"for input, run it so that it does not. What it wrote until then:\n{text}"
             )
-        return ToolResult(
-            observation=text,
-            failed=result.exit_code != 0,
-            exit_code=result.exit_code,
-            timed_out=result.timed_out,
-            interrupted=result.interrupted,
-            out_of_memory=result.out_of_memory,
-            stdout=output,
-        )
+        return command_result(result, text, stdout=output)
