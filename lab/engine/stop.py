@@ -60,3 +60,20 @@ class StopSignal:
         finally:
             with self._lock:
                 self._callbacks.pop(key, None)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float, stop: StopSignal | None = None) -> Iterator[StopSignal]:
+    """A signal that is set when the seconds are over, or when `stop` is, while the block runs.
+
+    For a whole request: a time-out of each read would let a drip go on.
+    """
+    both, other = StopSignal(), stop or StopSignal()
+    timer = threading.Timer(seconds, both.set, args=(ExitReason.MAX_TIME,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with other.on_set(lambda: both.set(other.reason or ExitReason.CANCELLED)):
+            yield both
+    finally:
+        timer.cancel()

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 
-from lab.engine.errors import ExitReason, InvalidValueError
+from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, error_text
 from lab.engine.llm.openai_chat import ChatConnection
+from lab.engine.llm.reading import no_draft
 from lab.engine.llm.transport import LONGER_THAN, AbortableBackend, AbortableTransport, untrusted
 from lab.engine.llm.usage import is_count
 from lab.engine.redact import Redactor
-from lab.engine.stop import StopSignal
+from lab.engine.stop import StopSignal, deadline
 
 # Where servers write how many tokens fit: vLLM and SGLang, OpenRouter, others, llama.cpp, LM Studio.
 _WINDOW_PATHS = (
@@ -116,7 +115,7 @@ def list_models(
         InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
     """
     url = normal_base_url(base_url)
-    status, text = _get(url, api_key, headers or {}, timeout, _redactor(api_key, headers, key_variable))
+    status, text = _get(url, api_key, headers or {}, timeout, sent_secrets(api_key, headers, key_variable))
     if status in {401, 403}:
         raise _key_refused(url, status, _said(text), api_key, key_variable)
     if text.lstrip().startswith("<"):
@@ -168,7 +167,7 @@ def check_model(
             connect_timeout=timeout,
             read_timeout=timeout,
         )
-        with _deadline(max(0.1, ends - time.monotonic())) as stop:
+        with deadline(max(0.1, ends - time.monotonic())) as stop:
             _ask_for_one_token(no_list, model, api_key, key_variable=key_variable, stop=stop)
         return ListedModel(model_id, None)
     for known in listed:
@@ -185,19 +184,6 @@ def names_of(listed: list[ListedModel]) -> str:
     return ", ".join(model.id for model in listed[:_NAMED]) + more
 
 
-@contextlib.contextmanager
-def _deadline(seconds: float) -> Iterator[StopSignal]:
-    """A signal that is set when the seconds are over; a time-out of each read would let a drip go on."""
-    stop = StopSignal()
-    timer = threading.Timer(seconds, stop.set, args=(ExitReason.MAX_TIME,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield stop
-    finally:
-        timer.cancel()
-
-
 def _ask_for_one_token(
     no_list: NoModelListError, model: ModelConfig, api_key: str, *, key_variable: str, stop: StopSignal
 ) -> None:
@@ -209,11 +195,11 @@ def _ask_for_one_token(
     }
     with ChatConnection(model, api_key=api_key) as connection:
         try:
-            connection.try_once(step=0, body=body, stop=stop, draft=_no_draft)
+            connection.try_once(step=0, body=body, stop=stop, draft=no_draft)
         except CallInterrupted:
             raise _too_slow(model.base_url, model.read_timeout) from None
         except CallFailure as failed:
-            failed.redact(_redactor(api_key, model.headers, key_variable))
+            failed.redact(sent_secrets(api_key, model.headers, key_variable))
             if failed.status in {401, 403}:
                 raise _key_refused(
                     model.base_url, failed.status, failed.message, api_key, key_variable
@@ -240,12 +226,8 @@ def _too_slow(url: str, seconds: float) -> InvalidValueError:
     )
 
 
-def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
-    """One token is not worth showing."""
-
-
-def _redactor(api_key: str, headers: Mapping[str, str] | None, key_variable: str) -> Redactor:
-    """What is sent to prove who one is must not come back in an error text."""
+def sent_secrets(api_key: str, headers: Mapping[str, str] | None, key_variable: str) -> Redactor:
+    """Takes out what is sent to prove who one is: it must not come back in a text that is kept or shown."""
     sent = {f"header {name}": value for name, value in (headers or {}).items()}
     return Redactor({**sent, key_variable or "the endpoint's key": api_key})
 
@@ -261,7 +243,7 @@ def _get(
     transport = AbortableTransport(url, backend)
     try:
         with (
-            _deadline(timeout) as stop,
+            deadline(timeout) as stop,
             stop.on_set(backend.abort),
             httpx2.Client(transport=transport, timeout=timeout, follow_redirects=True) as client,
             client.stream("GET", f"{url}/models", headers=sent) as response,

@@ -34,6 +34,10 @@ class ShowDraft(Protocol):
     def __call__(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None: ...
 
 
+def no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+    """Shows nothing: nobody watches what is written."""
+
+
 SecondsLeft = Callable[[], float | None] | None
 # Hears each object of an answer as it came, for whoever examines the server.
 OnChunk = Callable[[JSONObject], object] | None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lab.engine.errors import ExitReason
 from lab.engine.harnesses.conversation import cap_field
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
+from lab.engine.llm.endpoint import sent_secrets
 from lab.engine.llm.failures import CallFailure, CallInterrupted
 from lab.engine.llm.openai_chat import ChatConnection
+from lab.engine.llm.reading import no_draft
 from lab.engine.redact import Redactor
-from lab.engine.stop import StopSignal
+from lab.engine.stop import StopSignal, deadline
 
 # What is kept of an answer for people to look at, in characters.
 EXCERPT_CHARACTERS = 1_500
@@ -82,12 +80,15 @@ class Asking:
         chunks: list[JSONObject] = []
         started = time.monotonic()
         try:
-            with self._deadline() as stop, ChatConnection(self.model, api_key=self.api_key) as connection:
+            with (
+                deadline(self.seconds, self.stop) as stop,
+                ChatConnection(self.model, api_key=self.api_key) as connection,
+            ):
                 reply = connection.try_once(
                     step=0,
                     body=complete,
                     stop=stop,
-                    draft=_no_draft,
+                    draft=no_draft,
                     on_chunk=lambda chunk: chunks.append(chunk) if len(chunks) < _CHUNKS else None,
                 )
         except CallFailure as failed:
@@ -128,22 +129,4 @@ class Asking:
 
     @property
     def redactor(self) -> Redactor:
-        sent = {f"header {name}": value for name, value in self.model.headers.items()}
-        return Redactor({**sent, self.key_variable or "the endpoint's key": self.api_key})
-
-    @contextlib.contextmanager
-    def _deadline(self) -> Iterator[StopSignal]:
-        """A signal that is set when the request's time is over or `stop` is."""
-        both = StopSignal()
-        timer = threading.Timer(self.seconds, both.set, args=(ExitReason.MAX_TIME,))
-        timer.daemon = True
-        timer.start()
-        try:
-            with self.stop.on_set(lambda: both.set(self.stop.reason or ExitReason.CANCELLED)):
-                yield both
-        finally:
-            timer.cancel()
-
-
-def _no_draft(*, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
-    """Nobody watches a probe being written."""
+        return sent_secrets(self.api_key, self.model.headers, self.key_variable)
