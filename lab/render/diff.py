@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.utils.safestring import SafeString
@@ -144,13 +145,20 @@ def added(new: str, *, lines: int = 80) -> SafeString:
 def line_counts(old: str, new: str) -> tuple[int, int]:
     """How many lines a replacement adds and removes, common head and tail apart."""
     before, after = old.split("\n"), new.split("\n")
+    head, tail = common_ends(before, after)
+    return len(after) - head - tail, len(before) - head - tail
+
+
+def common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many first and how many last lines both have in common; no line counts for both."""
+    shorter = min(len(before), len(after))
     head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
+    while head < shorter and before[head] == after[head]:
         head += 1
     tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
+    while tail < shorter - head and before[-1 - tail] == after[-1 - tail]:
         tail += 1
-    return len(after) - head - tail, len(before) - head - tail
+    return head, tail
 
 
 _ROW_CLASS = {"+": "add", "-": "del", "@": "hunk", " ": ""}

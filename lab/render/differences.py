@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.utils.safestring import SafeString
 
 from lab.engine.key_shapes import mask_key_shapes
-from lab.render.diff import unified
+from lab.render.diff import common_ends, unified
 from lab.render.text import safe, visible_text
 
 CONTEXT_LINES = 3
@@ -100,12 +100,7 @@ def _groups(before: list[str], after: list[str]) -> Iterator[list[Opcode]]:
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         yield from matcher.get_grouped_opcodes(CONTEXT_LINES)
         return
-    head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
+    head, tail = common_ends(before, after)
     start, over = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
     i2, j2 = len(before) - tail, len(after) - tail
     yield [
