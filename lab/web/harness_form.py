@@ -18,7 +18,6 @@ from lab.engine.limits import UNITS, as_typed, parse_limit, without_grouping
 from lab.engine.llm.base import JSONObject
 
 TEXTS = ("name", "wording", "system_prompt", "task_prompt", "protocol", "malformed_calls")
-TICKS = ("parallel_tool_calls", "stop.no_tool_call")
 JSON_FIELDS = ("options", "suggested_sampling")
 TOOL_TEXTS = ("name", "executor", "description", "template", "keep")
 TOOL_JSON = ("parameters", "settings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from lab.engine.errors import InvalidValueError
@@ -72,6 +73,7 @@ def _tools_of_another_family(config: HarnessConfig) -> Iterator[Problem]:
         )
 
 
+@functools.cache
 def _executors_by_family() -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for preset in map(load_preset, preset_names()):
