@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from decimal import Decimal
-from typing import NamedTuple
 
 import pytest
 
@@ -39,16 +37,8 @@ from tests.engine.harnesses.mini_replies import (
     run,
     written,
 )
+from tests.engine.harnesses.tables import Row, require_shown
 from tests.fakes.openai_server import Answer, plain, says
-
-
-class Row(NamedTuple):
-    """What mini-swe-agent does, the tests that show it here, and why where it is done differently."""
-
-    said: str
-    tests: tuple[str, ...] = ()
-    differs: str = ""
-
 
 TABLE = (
     # Tool and protocol.
@@ -59,7 +49,10 @@ TABLE = (
     Row("the SWE-bench XML configuration: an element of that name", ("test_a_command_stands_in_the_text",)),
     Row(
         "an expression of the configuration finds the command",
-        ("test_fenced_calls.test_what_is_found_is_what_the_expressions_find", "test_the_tag_is_an_option"),
+        (
+            "harnesses.test_fenced_calls.test_what_is_found_is_what_the_expressions_find",
+            "test_the_tag_is_an_option",
+        ),
         differs="a block or an element of any tag; free expressions could hang on a reply",
     ),
     Row("exactly one match is required", ("test_a_reply_that_cannot_be_read",)),
@@ -83,12 +76,14 @@ TABLE = (
     Row("templates know task and platform facts", ("test_the_conversation_opens",)),
     Row(
         "… n_model_calls, model_cost, elapsed_seconds",
-        ("test_mini_observations.test_observations_may_say_what_the_run_has_come_to",),
+        ("harnesses.test_mini_observations.test_observations_may_say_what_the_run_has_come_to",),
     ),
     Row("… the agent's limits, the environment's cwd and timeout", ("test_prompts_know_limits_and_place",)),
     Row(
         "… the configuration of the model, and variables of the process",
-        ("test_import_mini.test_a_name_that_templates_cannot_have_is_refused_with_the_field_of_the_file",),
+        (
+            "harnesses.test_import_mini.test_a_name_that_templates_cannot_have_is_refused_with_the_field_of_the_file",
+        ),
         differs="a harness is the same for every model and on every machine",
     ),
     # Limits.
@@ -157,11 +152,13 @@ TABLE = (
     # Commands.
     Row("a fresh shell each time", ("test_each_command_has_a_shell_of_its_own",)),
     Row("output and errors in one", ("test_each_command_has_a_shell_of_its_own",)),
-    Row("a time-out kills all of it", ("test_mini_observations.test_a_command_that_takes_too_long",)),
-    Row("30 seconds by default", ("test_mini_observations.test_a_command_that_takes_too_long",)),
+    Row(
+        "a time-out kills all of it", ("harnesses.test_mini_observations.test_a_command_that_takes_too_long",)
+    ),
+    Row("30 seconds by default", ("harnesses.test_mini_observations.test_a_command_that_takes_too_long",)),
     Row(
         "the local environment runs commands by sh",
-        ("test_import_mini.test_the_shell_is_told_from_interpreter_and_place",),
+        ("harnesses.test_import_mini.test_the_shell_is_told_from_interpreter_and_place",),
         differs="bash -c there too, as in SWE-bench's configuration",
     ),
     Row("SWE-bench: 60 seconds, bash -c", ("test_the_request_offers_one_shell",)),
@@ -171,24 +168,24 @@ TABLE = (
     ),
     Row(
         "SWE-bench: cwd /testbed, variables of the environment",
-        ("test_import_mini.test_what_is_not_carried_over_is_named",),
+        ("harnesses.test_import_mini.test_what_is_not_carried_over_is_named",),
         differs="the task's sandbox has folder and variables",
     ),
     # Observations.
     Row(
         "exception, return code, output",
         (
-            "test_mini_observations.test_the_observation_says",
-            "test_mini_observations.test_a_command_that_takes_too_long",
+            "harnesses.test_mini_observations.test_the_observation_says",
+            "harnesses.test_mini_observations.test_a_command_that_takes_too_long",
         ),
     ),
     Row(
         "10,000 characters or more: warning, 5,000, count, 5,000",
-        ("test_mini_observations.test_a_long_output_loses_its_middle",),
+        ("harnesses.test_mini_observations.test_a_long_output_loses_its_middle",),
     ),
     Row(
         "mini.yaml: the same as JSON",
-        ("test_import_mini.test_observations_are_those_that_the_templates_make_there",),
+        ("harnesses.test_import_mini.test_observations_are_those_that_the_templates_make_there",),
     ),
     Row(
         "output is held whole",
@@ -200,7 +197,7 @@ TABLE = (
     # Files.
     Row(
         "a trajectory file for each run",
-        ("test_mini_trajectories.test_recorded_runs_are_asked_and_answered_as_they_were",),
+        ("harnesses.test_mini_trajectories.test_recorded_runs_are_asked_and_answered_as_they_were",),
         differs="a run is a log of events here; exports are made from it",
     ),
     Row("preds.json", differs="an export of the lab, the same for every family"),
@@ -208,17 +205,7 @@ TABLE = (
 
 
 def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> None:
-    here = "tests.engine.harnesses"
-    for row in TABLE:
-        assert row.tests or row.differs, row.said
-        for shown in row.tests:
-            module, _, name = shown.rpartition(".")
-            names = vars(importlib.import_module(f"{here}.{module or 'test_mini'}"))
-            assert any(known.startswith(name) and callable(names[known]) for known in names), (
-                row.said,
-                shown,
-            )
-    assert len({row.said for row in TABLE}) == len(TABLE)
+    require_shown(TABLE, __name__)
 
 
 class TestPreset:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
-from typing import NamedTuple
 
 import pytest
 
@@ -37,19 +35,8 @@ from tests.engine.harnesses.r2e_replies import (
     runs,
     submits,
 )
+from tests.engine.harnesses.tables import Row, require_shown
 from tests.fakes.openai_server import delta, says, stream
-
-
-class Row(NamedTuple):
-    """What R2E-Gym does, the tests that show it here, and why where it is done differently.
-
-    A test of another module is named from `tests.engine` on.
-    """
-
-    said: str
-    tests: tuple[str, ...] = ()
-    differs: str = ""
-
 
 TABLE = (
     # Tools.
@@ -160,7 +147,10 @@ TABLE = (
     Row("native: no condensing", ("harnesses.test_r2e_whole.test_native_conversations_are_never_condensed",)),
     Row(
         "three tries of a call, 60 seconds apart on rate limits",
-        ("llm.test_client",),
+        (
+            "llm.test_client.test_the_wait_the_server_asks_for_is_honoured",
+            "llm.test_client.test_waits_grow_and_differ",
+        ),
         differs="the lab's client tries again for every family alike",
     ),
     # Limits.
@@ -216,17 +206,7 @@ TABLE = (
 
 
 def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> None:
-    for row in TABLE:
-        assert row.tests or row.differs, row.said
-        for shown in row.tests:
-            module, _, name = shown.rpartition(".")
-            place = f"tests.engine.{module}" if module else __name__
-            if shown.startswith("llm."):
-                place, name = f"tests.engine.{shown}", "test_"
-            names = vars(importlib.import_module(place))
-            found = any(known.startswith(name) and callable(names[known]) for known in names)
-            assert found or name == "test_", (row.said, shown)
-    assert len({row.said for row in TABLE}) == len(TABLE)
+    require_shown(TABLE, __name__)
 
 
 def test_the_four_tools_and_their_schemas_are_r2e_gyms() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import re
 import subprocess
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -42,19 +41,8 @@ from lab.engine.verify.base import Outcome
 from tests.engine.conftest import MakeTask
 from tests.engine.continuing import Told, cuts
 from tests.engine.harnesses.driving import Driven, call, calls, drive
+from tests.engine.harnesses.tables import Row, require_shown
 from tests.fakes.openai_server import Answer, FakeOpenAI, Request, delta, says, stream
-
-
-class Row(NamedTuple):
-    """What SWE-agent does, the tests that show it here, and why where it is done differently.
-
-    A test of another module is named from `tests.engine` on.
-    """
-
-    said: str
-    tests: tuple[str, ...] = ()
-    differs: str = ""
-
 
 TABLE = (
     # Tools.
@@ -171,17 +159,7 @@ OK = call("bash", {"command": "true"})
 
 
 def test_every_row_has_its_test_or_the_reason_why_it_is_done_differently() -> None:
-    for row in TABLE:
-        assert row.tests or row.differs, row.said
-        for shown in row.tests:
-            module, _, name = shown.rpartition(".")
-            place = f"tests.engine.{module or 'harnesses.test_swe_agent'}"
-            names = vars(importlib.import_module(place))
-            assert any(known.startswith(name) and callable(names[known]) for known in names), (
-                row.said,
-                shown,
-            )
-    assert len({row.said for row in TABLE}) == len(TABLE)
+    require_shown(TABLE, __name__)
 
 
 def bash(command: str, identity: str = "") -> tuple[str, str, str]:
