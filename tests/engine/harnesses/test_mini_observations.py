@@ -25,6 +25,7 @@ from tests.engine.harnesses.mini_replies import (
     run,
 )
 from tests.fakes.openai_server import says
+from tests.timing import odd_seconds, sleeping
 
 
 def shell(**settings: Any) -> HarnessConfig:
@@ -34,13 +35,14 @@ def shell(**settings: Any) -> HarnessConfig:
 
 def test_a_command_that_takes_too_long_is_killed_and_is_an_exception(sandbox: Sandbox) -> None:
     assert "after 30 seconds" in Mini().opening(shell(), FACTS, MINI.limits)[1]["content"]
-    command = "echo begun; sleep 60 & sleep 60"
+    seconds = odd_seconds(9)
+    command = f"echo begun; sleep {seconds} & sleep {seconds}"
     driven = run(sandbox, calls(bash(command)), gives(SUBMITS, "native"), config=shell(timeout_sec=5.0))
     assert driven.sent(1)["messages"][-1]["content"] == (
         f"<exception>An error occurred while executing the command: Command '{command}' timed out after "
         "5 seconds</exception>\n<returncode>-1</returncode>\n<output>\nbegun\n</output>"
     )
-    assert sandbox.exec(["pgrep", "-f", "sleep 6[0]"], timeout=10).exit_code != 0
+    assert sleeping(seconds) == []
 
 
 def test_the_observation_says_return_code_and_output(sandbox: Sandbox) -> None:
