@@ -13,7 +13,7 @@ from lab.engine.checkpoint import Checkpoint
 from lab.engine.events import AttemptStarted, Event, Record
 from lab.engine.harnesses.base import Ending, Family, HarnessConfig, PromptFacts, Session
 from lab.engine.harnesses.clock import WallClock
-from lab.engine.harnesses.conversation import Conversation
+from lab.engine.harnesses.conversation import Conversation, check_inputs
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.spending import Spending
 from lab.engine.limits import Limits
@@ -133,6 +133,21 @@ class _Log:
             if self.on_event is not None:
                 self.on_event(record.event)
         return records
+
+
+def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
+    """Drive a harness against a server that gives these answers; `options` are those of `drive`."""
+    with FakeOpenAI(*answers) as server:
+        driven = drive(server, sandbox, **options)
+    # Whatever happens, the log alone gives each request as it was sent.
+    assert check_inputs(driven.records).differing == []
+    return driven
+
+
+def ended(driven: Driven) -> tuple[str, str]:
+    """Why the run ended, in the lab's word and in the family's."""
+    assert driven.ending is not None, driven.raised
+    return driven.ending.reason.value, driven.ending.native_reason
 
 
 def drive(

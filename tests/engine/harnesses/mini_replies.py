@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lab.engine.harnesses.base import HarnessConfig, PromptFacts
-from lab.engine.harnesses.conversation import check_inputs
 from lab.engine.harnesses.mini import MARKER
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.limits import Limits
 from lab.engine.sandboxes.base import Sandbox
-from tests.engine.harnesses.driving import Driven, call, calls, drive
-from tests.fakes.openai_server import Answer, FakeOpenAI, says
+from tests.engine.harnesses import driving
+from tests.engine.harnesses.driving import Driven, call, calls
+from tests.fakes.openai_server import Answer, says
 
 MINI = load_preset("mini")
 TAG = "mswea_bash_command"
@@ -50,21 +50,11 @@ SUBMITS = f"echo {MARKER}"
 
 
 def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        driven = drive(server, sandbox, **{"config": MINI, **options})
-    # Whatever happens, the log alone gives each request as it was sent.
-    check = check_inputs(driven.records)
-    assert check.differing == []
-    return driven
+    return driving.run(sandbox, *answers, **{"config": MINI, **options})
 
 
 def limits(**changed: object) -> Limits:
     return MINI.limits.model_copy(update=changed)
-
-
-def ended(driven: Driven) -> tuple[str, str]:
-    assert driven.ending is not None, driven.raised
-    return driven.ending.reason.value, driven.ending.native_reason
 
 
 def roles(driven: Driven, number: int) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lab.engine.harnesses.base import HarnessConfig, PromptFacts
-from lab.engine.harnesses.conversation import check_inputs
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.r2e import R2E
 from lab.engine.limits import Limits
 from lab.engine.sandboxes.base import Sandbox
-from tests.engine.harnesses.driving import Driven, call, calls, drive
-from tests.fakes.openai_server import Answer, FakeOpenAI, says
+from tests.engine.harnesses import driving
+from tests.engine.harnesses.driving import Driven, call, calls
+from tests.fakes.openai_server import Answer, says
 
 XML = load_preset("r2e")
 NATIVE = XML.model_copy(update={"protocol": "native"})
@@ -40,11 +40,7 @@ def submits(protocol: str = "xml") -> Answer:
 
 
 def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        driven = drive(server, sandbox, **{"config": XML, **options})
-    # Whatever happens, the log alone gives each request as it was sent.
-    assert check_inputs(driven.records).differing == []
-    return driven
+    return driving.run(sandbox, *answers, **{"config": XML, **options})
 
 
 def limits(**changed: object) -> Limits:
@@ -53,11 +49,6 @@ def limits(**changed: object) -> Limits:
 
 def options(config: HarnessConfig = XML, **changed: object) -> HarnessConfig:
     return config.model_copy(update={"options": {**config.options, **changed}})
-
-
-def ended(driven: Driven) -> tuple[str, str]:
-    assert driven.ending is not None, driven.raised
-    return driven.ending.reason.value, driven.ending.native_reason
 
 
 def contents(driven: Driven, number: int) -> list[str]:

@@ -52,8 +52,8 @@ from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.steering import Ask, Steering
 from lab.engine.stop import StopSignal
-from tests.engine.harnesses.driving import PRESET, Driven, bash, call, calls, drive
-from tests.fakes.openai_server import Answer, FakeOpenAI, delta, plain, says, stream
+from tests.engine.harnesses.driving import PRESET, Driven, bash, call, calls, run
+from tests.fakes.openai_server import Answer, delta, plain, says, stream
 from tests.timing import odd_seconds, sleeping, when
 
 AS_LEAF = PRESET.model_copy(update={"malformed_calls": "as_leaf"})
@@ -61,11 +61,6 @@ AS_LEAF = PRESET.model_copy(update={"malformed_calls": "as_leaf"})
 
 def limits(**changed: object) -> Limits:
     return PRESET.limits.model_copy(update=changed)
-
-
-def run(sandbox: Sandbox, *answers: Answer, **options: object) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        return drive(server, sandbox, **options)  # type: ignore[arg-type]
 
 
 def reached(driven: Driven) -> tuple[str, Decimal, Decimal]:

@@ -20,7 +20,7 @@ from lab.engine.harnesses.mini import MARKER, Mini, submission
 from lab.engine.llm.base import JSONObject
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.steering import Ask, Steering
-from tests.engine.harnesses.driving import Driven, call, calls
+from tests.engine.harnesses.driving import Driven, call, calls, ended
 from tests.engine.harnesses.mini_replies import (
     FACTS,
     MINI,
@@ -29,7 +29,6 @@ from tests.engine.harnesses.mini_replies import (
     TAG,
     TEXT,
     bash,
-    ended,
     gives,
     limits,
     mini,

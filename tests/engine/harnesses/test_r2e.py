@@ -20,14 +20,13 @@ from lab.engine.harnesses.checks import errors
 from lab.engine.harnesses.r2e import R2E
 from lab.engine.llm.base import Reply
 from lab.engine.sandboxes.base import Sandbox
-from tests.engine.harnesses.driving import call, calls
+from tests.engine.harnesses.driving import call, calls, ended
 from tests.engine.harnesses.r2e_replies import (
     FACTS,
     NATIVE,
     XML,
     block,
     contents,
-    ended,
     gives,
     limits,
     options,

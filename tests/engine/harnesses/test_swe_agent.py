@@ -40,7 +40,8 @@ from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome
 from tests.engine.conftest import MakeTask
 from tests.engine.continuing import Told, cuts
-from tests.engine.harnesses.driving import Driven, call, calls, drive
+from tests.engine.harnesses import driving
+from tests.engine.harnesses.driving import Driven, call, calls, ended
 from tests.engine.harnesses.tables import Row, require_shown
 from tests.fakes.openai_server import Answer, FakeOpenAI, Request, delta, says, stream
 
@@ -174,11 +175,7 @@ SUBMIT = calls(call("submit", {}))
 
 
 def run(sandbox: Sandbox, *answers: Answer, **options: Any) -> Driven:
-    with FakeOpenAI(*answers) as server:
-        driven = drive(server, sandbox, **{"config": PRESET, **options})
-    # Whatever happens, the log alone gives each request as it was sent.
-    assert check_inputs(driven.records).differing == []
-    return driven
+    return driving.run(sandbox, *answers, **{"config": PRESET, **options})
 
 
 def limits(**changed: object) -> Limits:
@@ -193,11 +190,6 @@ def hasty(seconds: float) -> HarnessConfig:
     """The preset with another time-out of commands."""
     shell = PRESET.tools[0].model_copy(update={"settings": {"timeout_sec": seconds}})
     return PRESET.model_copy(update={"tools": (shell, *PRESET.tools[1:])})
-
-
-def ended(driven: Driven) -> tuple[str, str]:
-    assert driven.ending is not None, driven.raised
-    return driven.ending.reason.value, driven.ending.native_reason
 
 
 @pytest.fixture
