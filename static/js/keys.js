@@ -16,6 +16,11 @@ function singleKeysAreOn() {
   return document.body.dataset.singleKeys !== "off";
 }
 
+// A field in a dialog that has just closed keeps the focus until the next frame: its keys are the page's already.
+function inField(target) {
+  return target.closest?.(FIELDS)?.checkVisibility() ?? false;
+}
+
 function rows() {
   return [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
 }
@@ -39,7 +44,7 @@ function showKeySheet() {
 
 document.addEventListener("keydown", (event) => {
   if (event.isComposing || event.ctrlKey || event.altKey || event.metaKey) return;
-  if (event.target.closest?.(FIELDS) || document.querySelector("dialog[open]")) return;
+  if (inField(event.target) || document.querySelector("dialog[open]")) return;
   if (!singleKeysAreOn()) return;
   if (waitingForPlace) {
     waitingForPlace = false;
