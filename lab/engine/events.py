@@ -56,6 +56,42 @@ class AttemptContinued(Base):
     reason: str = ""
 
 
+class SandboxImage(Base):
+    """What a sandbox was made from: the name asked for, the content's hash, the registry's digest or ""."""
+
+    reference: str
+    identifier: str
+    digest: str = ""
+    size_bytes: int | None = None
+
+
+class SandboxBounds(Base):
+    """The limits a sandbox was started with; None is no limit. Whether one is held, the notes say."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+    cpu_cores: float | None = None
+    disk_bytes: int | None = None
+
+
+class ImageRequested(Base):
+    """A sandbox waits for its image, which is not on the machine: it is pulled or built now."""
+
+    kind: Literal["image_requested"] = "image_requested"
+    purpose: Literal["agent", "verification"] = "agent"
+    reference: str
+    action: Literal["pull", "build"]
+
+
+class ImageReady(Base):
+    """The image asked for is there, `seconds` after it was requested."""
+
+    kind: Literal["image_ready"] = "image_ready"
+    purpose: Literal["agent", "verification"] = "agent"
+    image: SandboxImage
+    seconds: float
+
+
 class SandboxStarted(Base):
     """A sandbox is up. `purpose` says for whom; `isolation` is `bubblewrap`, `docker`, … or `none`.
 
@@ -72,6 +108,8 @@ class SandboxStarted(Base):
     network: bool
     notes: list[str] = Field(default_factory=list)
     seconds: float
+    image: SandboxImage | None = None
+    limits: SandboxBounds | None = None
 
 
 class SandboxLost(Base):
@@ -421,6 +459,8 @@ class SecretPurged(Base):
 Event = Annotated[
     AttemptStarted
     | AttemptContinued
+    | ImageRequested
+    | ImageReady
     | SandboxStarted
     | SandboxLost
     | ModelCallStarted

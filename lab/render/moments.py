@@ -85,15 +85,33 @@ def _attempt_started(run: int, event: LogEvent) -> Moment:
     return words, "attempt", "target", "".join(blocks)
 
 
+def _whom(payload: Mapping[str, Any]) -> str:
+    return " for the verification" if payload.get("purpose") == "verification" else ""
+
+
+def _image_requested(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    action = "is built" if payload.get("action") == "build" else "is pulled"
+    return f"Image{_whom(payload)} {_text(payload.get('reference'))} {action}", "sandbox", "box", ""
+
+
+def _image_ready(run: int, event: LogEvent) -> Moment:
+    payload = event.payload
+    image = payload.get("image")
+    facts = image if isinstance(image, Mapping) else {}
+    took = duration(_number(payload.get("seconds")))
+    words = f"Image{_whom(payload)} {_text(facts.get('reference'))} is there after {took}"
+    return words, "sandbox", "box", ""
+
+
 def _sandbox_started(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     isolation = payload.get("isolation")
     kept_apart = "not isolated" if isolation == "none" else "isolated"
     network = "with network" if payload.get("network") else "no network"
-    whom = " for the verification" if payload.get("purpose") == "verification" else ""
     again = ", its workspace as it was after the last stored change" if payload.get("rebuilt") else ""
     words = (
-        f"Sandbox{whom} {_text(payload.get('sandbox'))}, "
+        f"Sandbox{_whom(payload)} {_text(payload.get('sandbox'))}, "
         f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}{again}, "
         f"up in {duration(_number(payload.get('seconds')))}"
     )
@@ -305,6 +323,8 @@ def _unknown(run: int, event: LogEvent) -> Moment:
 _HANDLERS: dict[str, Callable[[int, LogEvent], Moment]] = {
     "attempt_started": _attempt_started,
     "attempt_continued": _attempt_continued,
+    "image_requested": _image_requested,
+    "image_ready": _image_ready,
     "sandbox_started": _sandbox_started,
     "sandbox_lost": _sandbox_lost,
     "message_sent": _message_sent,

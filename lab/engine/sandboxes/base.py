@@ -73,12 +73,17 @@ class ResourceUsage(NamedTuple):
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """Limits for the whole tree of processes; best effort where cgroups are not writable. None: no limit."""
+    """Limits for the whole tree of processes; best effort where cgroups are not writable. None: no limit.
+
+    `disk_bytes` bounds what is written to the sandbox's own file system; a provider that cannot hold it says
+    so in its notes.
+    """
 
     memory_bytes: int | None = 2 * 1024**3
     processes: int | None = 512
     cpu_cores: float | None = None
     network: bool = False
+    disk_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ class SandboxSpec:
     path (interpreters, the practice environment). `hidden_paths` are folders below those, or below the
     system's own, that are empty inside, where the isolation can do that. `path_prefix` stands first on PATH,
     in login shells too. `label` names run and attempt, for finding orphans.
+
+    `image` is what the sandbox's file system is made from, where a provider takes one: a reference such as
+    `registry/name:tag` or `name@sha256:…`. `build` is a folder with a Dockerfile that makes it instead.
+    `user` is whom commands run as inside ("" leaves it to the image or the provider). Providers without
+    images use the host's own system.
     """
 
     label: str
@@ -100,10 +110,26 @@ class SandboxSpec:
     hidden_paths: Sequence[Path] = ()
     path_prefix: Sequence[str] = ()
     limits: SandboxLimits = SandboxLimits()
+    image: str = ""
+    build: Path | None = None
+    user: str = ""
+
+
+class Image(NamedTuple):
+    """What a sandbox's file system is made from: the name asked for and what it stood for.
+
+    `identifier` is the content's own (`sha256:…` of the image's configuration), `digest` the registry's
+    (`name@sha256:…`), "" where the image came from none. `size_bytes` is None where nobody says.
+    """
+
+    reference: str
+    identifier: str
+    digest: str = ""
+    size_bytes: int | None = None
 
 
 class SandboxFacts(NamedTuple):
-    """What is said of a running sandbox in the log and on the page."""
+    """What is said of a running sandbox in the log and on the page. `limits` are those that hold there."""
 
     kind: str
     isolation: str
@@ -111,6 +137,8 @@ class SandboxFacts(NamedTuple):
     workspace: str
     network: bool
     notes: tuple[str, ...] = ()
+    image: Image | None = None
+    limits: SandboxLimits | None = None
 
 
 class Sandbox(Protocol):
@@ -166,6 +194,9 @@ class Sandbox(Protocol):
         """Kill everything, remove everything, return what was used. Repeating it does nothing more."""
 
 
+# Told what is done before a sandbox can start ("pulling python:3.13"), and bytes done and in all where known.
+Progress = Callable[[str, int | None, int | None], None]
+
 # Asked of each sandbox that was found: its label, and whether the process that started it still lives.
 IsOrphan = Callable[[str, bool], bool]
 
@@ -181,6 +212,17 @@ class SandboxProvider(Protocol):
     def workspace(self, spec: SandboxSpec) -> str:
         """Where the workspace of such a sandbox lies for the agent, before it starts; "." where that is only
         known later: commands begin there."""
+
+    def prepare(
+        self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
+    ) -> Image | None:
+        """Get what a sandbox is made from onto this machine, pulled or built; None where it needs no image.
+
+        Cheap when it is there already. `stop` breaks it off.
+
+        Raises:
+            SandboxLostError: it cannot be had; the text says why and what to do.
+        """
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         """Start an empty sandbox whose workspace exists and is empty.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import cgroup
-from lab.engine.sandboxes.base import IsOrphan, SandboxFacts, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, Progress, SandboxFacts, SandboxSpec
 from lab.engine.sandboxes.folders import (
     SandboxFolders,
     create_folders,
@@ -25,6 +25,7 @@ from lab.engine.sandboxes.launching import copy_shell, launch, sandbox_owner
 from lab.engine.sandboxes.local import LocalSandbox, Parts, lost
 from lab.engine.sandboxes.processes import descendants, send, snapshot
 from lab.engine.sandboxes.shell_program import unexportable
+from lab.engine.stop import StopSignal
 
 HOME = "/home/agent"
 INSTALL = "bubblewrap is not installed; run `apt-get install bubblewrap`"
@@ -91,6 +92,11 @@ class BubblewrapProvider:
 
     def workspace(self, spec: SandboxSpec) -> str:
         return spec.workspace
+
+    def prepare(
+        self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
+    ) -> None:
+        return None
 
     def start(self, spec: SandboxSpec) -> LocalSandbox:
         ability = self._tried()

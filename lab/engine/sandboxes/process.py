@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import cgroup, supervisor
-from lab.engine.sandboxes.base import IsOrphan, SandboxFacts, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, Progress, SandboxFacts, SandboxSpec
 from lab.engine.sandboxes.folders import (
     SandboxFolders,
     create_folders,
@@ -26,6 +26,7 @@ from lab.engine.sandboxes.launching import copy_shell, launch, sandbox_owner
 from lab.engine.sandboxes.local import LocalSandbox, Parts, lost
 from lab.engine.sandboxes.processes import send
 from lab.engine.sandboxes.shell_program import unexportable
+from lab.engine.stop import StopSignal
 
 _NOT_ISOLATED = (
     "Not isolated: commands see the machine's files, processes and network; file modes alone hold them back."
@@ -47,6 +48,11 @@ class ProcessProvider:
 
     def workspace(self, spec: SandboxSpec) -> str:
         return "."
+
+    def prepare(
+        self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
+    ) -> None:
+        return None
 
     def start(self, spec: SandboxSpec) -> LocalSandbox:
         owner, notes = self._choose_owner(spec)
