@@ -87,10 +87,11 @@ class EventPage(Schema):
 
 class ControlIn(Schema):
     """What is asked. `value` is for "message" the text, for "limit" {"limit": its name, "after": the number
-    or null for no limit}. "again" makes another run each time it is asked."""
+    or null for no limit}. "again" makes another run each time it is asked; where the newest preflight of the
+    model is failing only with {"despite": [its number]}."""
 
     control: Literal["pause", "resume", "cancel", "limit", "message", "attempt", "again"]
-    value: dict[str, str | int | float | None] | str | None = None
+    value: dict[str, str | int | float | list[int] | None] | str | None = None
 
 
 class ControlOut(Schema):

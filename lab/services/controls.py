@@ -57,12 +57,14 @@ def ask(*, run: Run, by: User, control: str, value: Any = None) -> Asked:
     `control` and `value`: `pause`, `resume`, `cancel`, `attempt` (another one, after an infrastructure
     error): None. `limit`: {"limit": name, "after": what was typed, or None for "no limit"}. `message`: the
     text, for the agent's next model call. `again` (the same task, harness version, model, limits and seed as
-    a new experiment): None, or a key that makes a form sent twice one launch.
+    a new experiment): None, or {"key": …, "despite": […]}, a key that makes a form sent twice one launch and
+    the numbers of failing preflights that `runs.launch_again` asks to confirm; or the key alone.
 
     Raises:
         AccessDeniedError: `by` is no operator.
         FieldErrors: "control" when the run's state does not allow it; the name of the limit, "limit" or
-            "message" for a value that cannot be used; "isolation" as for `launch`. Nothing was changed.
+            "message" for a value that cannot be used; "isolation" and "despite" as for `launch`. Nothing was
+            changed.
     """
     handler = _HANDLERS.get(control)
     if handler is None:
@@ -282,7 +284,14 @@ def _again(run: Run, by: User, value: Any) -> Asked:
         raise FieldErrors(
             {"control": f"control: run {run.pk} goes on; it can be run again when it has ended"}
         )
-    fresh, new = runs.launch_again(run=run, by=by, key=str(value or ""))
+    asked = value if isinstance(value, dict) else {"key": value}
+    despite = asked.get("despite")
+    fresh, new = runs.launch_again(
+        run=run,
+        by=by,
+        key=str(asked.get("key") or ""),
+        despite=despite if isinstance(despite, list) else (),
+    )
     if new:
         _write(run, _row(run, by, Kind.AGAIN, {"run": fresh.pk}))
     return Asked(fresh, new, f"Run {fresh.pk} has the settings of run {run.pk}.")

@@ -115,25 +115,26 @@ def _launched_once(
 
 
 @for_role(Role.OPERATOR)
-def launch_again(*, run: Run, by: User, key: str = "") -> tuple[Run, bool]:
+def launch_again(*, run: Run, by: User, key: str = "", despite: Collection[int] = ()) -> tuple[Run, bool]:
     """A new run with the task, harness version, model, limits and seed of `run`, an experiment of its own.
 
     The same `key` for the same run launches once; the second value says whether this call did. The limits are
-    those of the arm, whatever people changed while `run` went on.
+    those of the arm, whatever people changed while `run` went on. `despite` as for `launch`.
 
     Raises:
         AccessDeniedError: `by` is no operator.
-        FieldErrors: "isolation", "models".
+        FieldErrors: "isolation", "models", "despite".
     """
+    stored = _key_of(key, ["again", run.pk])
+    if stored and (earlier := _earlier(stored)):
+        return Run.objects.get(experiment=earlier), False
     arm = run.arm
     errors = FieldErrorCollector()
     _recorded([arm.model], [(run.seed, run.task)], errors)
     _isolation([run.task], [arm.model], errors)
+    failing = preflights.check_despite([arm.model], despite, errors)
     errors.raise_if_any()
-    stored = _key_of(key, ["again", run.pk])
-    if stored and (earlier := _earlier(stored)):
-        return Run.objects.get(experiment=earlier), False
-    fields = {"task_set": run.task.task_set, "launched_by": by}
+    fields = {"task_set": run.task.task_set, "launched_by": by, "launched_despite": failing}
     plan = _Plan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
     with transaction.atomic():
         experiment = Experiment.objects.create(**fields, idempotency_key=stored)

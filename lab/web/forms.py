@@ -14,7 +14,7 @@ from django.utils.text import Truncator
 
 from lab.engine.limits import UNITS, as_typed
 from lab.models import HarnessVersion, Model, Task, TaskSet
-from lab.services import overview, preflights
+from lab.services import harness_pages, overview, preflights
 
 LIMIT_LABELS = {
     "max_steps": "Steps",
@@ -83,6 +83,11 @@ class LimitField:
     errors: list[str]
 
 
+def numbers_in(texts: Iterable[str]) -> list[int]:
+    """Those of the texts that can be the number of a row, as numbers."""
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= MOST_DIGITS]
+
+
 class FailingPreflight(NamedTuple):
     """What launching asks a person to confirm."""
 
@@ -103,7 +108,7 @@ class LaunchForm(forms.Form):
         label="Harness",
         error_messages={
             "required": "choose a harness",
-            "invalid_choice": "this harness is not known any more",
+            "invalid_choice": "this harness is not known any more; choose one from the list",
         },
     )
     models = RowsField(
@@ -113,22 +118,35 @@ class LaunchForm(forms.Form):
     # The numbers of failing preflights that were shown and are launched in spite of.
     despite = forms.CharField(label="Failing preflight", required=False)
 
-    def __init__(self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet | None) -> None:
+    def __init__(
+        self, data: Mapping[str, Any] | None = None, *, task_set: TaskSet | None, harness: int = 0
+    ) -> None:
+        """`harness` is the number of a version to offer and choose, older than its harness's newest or not;
+        of a form that was sent it is the one that was chosen there. A number of no such version is ignored.
+        """
         super().__init__(data)
+        wanted = harness if data is None else row_number(str(data.get("harness_version", "")))
         tasks = Task.objects.filter(task_set=task_set)
         self._tasks = list(tasks)
-        self._versions = list(HarnessVersion.objects.newest())
+        self._versions = harness_pages.launchable(also=wanted)
+        self._version = self._chosen_version(wanted)
         self._models = list(Model.objects.in_use())
         cast(RowsField, self.fields["tasks"]).queryset = tasks
         cast(
             "forms.ModelChoiceField[HarnessVersion]", self.fields["harness_version"]
-        ).queryset = HarnessVersion.objects.all()
+        ).queryset = HarnessVersion.objects.filter(pk__in=[one.version.pk for one in self._versions])
         cast(RowsField, self.fields["models"]).queryset = Model.objects.in_use()
         for limit, label in LIMIT_LABELS.items():
             self.fields[f"limit_{limit}"] = forms.CharField(label=label, required=False)
             self.fields[f"limit_{limit}_none"] = forms.BooleanField(required=False)
         if data is None:
             self.initial["idempotency_key"] = uuid.uuid4().hex
+
+    def _chosen_version(self, wanted: int) -> HarnessVersion | None:
+        """The version of this number; where a page is opened without one, the first that is offered."""
+        versions = [one.version for one in self._versions]
+        first = versions[0] if versions and not self.is_bound else None
+        return next((version for version in versions if version.pk == wanted), first)
 
     def _chosen(self, name: str, default: set[int]) -> set[str]:
         if not self.is_bound:
@@ -153,16 +171,15 @@ class LaunchForm(forms.Form):
 
     @property
     def harness_choices(self) -> list[Choice]:
-        chosen = self._chosen("harness_version", {self._versions[0].pk} if self._versions else set())
         return [
             Choice(
                 pk=version.pk,
                 name=str(version),
-                note=_tool_count(version),
-                chosen=str(version.pk) in chosen,
+                note=f"older, {_tool_count(version)}" if older else _tool_count(version),
+                chosen=version == self._version,
                 limits_json=json.dumps(shown_limits(version.config)),
             )
-            for version in self._versions
+            for version, older in self._versions
         ]
 
     @property
@@ -184,7 +201,7 @@ class LaunchForm(forms.Form):
 
     @property
     def limit_fields(self) -> list[LimitField]:
-        shown = shown_limits(self._versions[0].config) if self._versions else {}
+        shown = shown_limits(self._version.config) if self._version else {}
         return [
             LimitField(
                 limit=limit,
@@ -192,7 +209,7 @@ class LaunchForm(forms.Form):
                 label=label,
                 unit=UNITS[limit],
                 value=str(self.data.get(f"limit_{limit}", "")),
-                placeholder=shown.get(limit) or "no limit",
+                placeholder=shown.get(limit) or ("no limit" if self._version else ""),
                 none=bool(self.data.get(f"limit_{limit}_none")),
                 can_be_lifted=limit not in NEVER_LIFTED,
                 errors=[str(error) for error in self.errors.get(f"limit_{limit}", [])],
@@ -217,7 +234,7 @@ class LaunchForm(forms.Form):
     @property
     def despite_numbers(self) -> list[int]:
         """The failing preflights whose box was ticked."""
-        return [int(text) for text in self._chosen("despite", set()) if text.isdecimal() and len(text) < 10]
+        return numbers_in(self._chosen("despite", set()))
 
     @property
     def failing_preflights(self) -> list[FailingPreflight]:
@@ -252,6 +269,11 @@ class LaunchForm(forms.Form):
             known = (renamed.get(name, name), f"limit_{name}")
             field = next((candidate for candidate in known if candidate in self.fields), None)
             self.add_error(field, beside_its_field(name, text) if field else text)
+
+
+def row_number(text: str) -> int:
+    """A row's number, 0 for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
 
 
 def beside_its_field(name: str, text: str) -> str:

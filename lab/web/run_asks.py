@@ -14,10 +14,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from lab.engine.limits import UNITS, as_typed
 from lab.models import Role, Run
-from lab.services import controls, limits
+from lab.services import controls, limits, preflights
 from lab.services.errors import FieldErrors
 from lab.services.facts import facts_of
-from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field
+from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in
 from lab.web.http import for_role, signed_in
 
 
@@ -27,17 +27,34 @@ def ask_now(request: HttpRequest, run_id: int, control: str) -> HttpResponseBase
     """A button that needs no more than a click; whatever came of it is said in a sentence."""
     run = get_object_or_404(Run, pk=run_id)
     by = signed_in(request)
-    # A form of one person, sent twice, is one ask; what another sends is another.
-    value = f"{by.pk}:{request.POST.get('key', '')[:64]}" if control == "again" else None
     try:
-        asked = controls.ask(run=run, by=by, control=control, value=value)
+        asked = controls.ask(run=run, by=by, control=control)
     except FieldErrors as error:
-        return _refused(request, run_id, beside_its_field("control", " ".join(error.errors.values())))
-    if control == "again":
-        if not _is_script(request):
-            messages.info(request, asked.said)
-        return redirect("run", asked.run.pk)
+        return _refused(request, run_id, error)
     return _done(request, run_id, asked.said)
+
+
+@require_POST
+@for_role(Role.OPERATOR)
+def again(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Run it again, after a question where the newest preflight of its model is failing."""
+    run = get_object_or_404(Run.objects.for_rows(), pk=run_id)
+    by = signed_in(request)
+    key = request.POST.get("key", "")[:64]
+    # A form of one person, sent twice, is one ask; what another sends is another.
+    value = {"key": f"{by.pk}:{key}", "despite": numbers_in(request.POST.getlist("despite"))}
+    try:
+        asked = controls.ask(run=run, by=by, control="again", value=value)
+    except FieldErrors as error:
+        failing = preflights.failing([run.arm.model])
+        if error.errors.keys() != {"despite"} or not failing:
+            return _refused(request, run_id, error)
+        shown = [(preflight, preflights.failing_titles(preflight)) for preflight in failing]
+        context = {"failing": shown, "key": key}
+        return _form(request, run_id, "runs/_again_form.html", "Run again", error.errors, context)
+    if not _is_script(request):
+        messages.info(request, asked.said)
+    return redirect("run", asked.run.pk)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -149,7 +166,8 @@ def _done(request: HttpRequest, run_id: int, said: str) -> HttpResponseBase:
     return redirect("run", run_id)
 
 
-def _refused(request: HttpRequest, run_id: int, why: str) -> HttpResponseBase:
+def _refused(request: HttpRequest, run_id: int, error: FieldErrors) -> HttpResponseBase:
+    why = beside_its_field("control", " ".join(error.errors.values()))
     why = f"{why[:1].upper()}{why[1:]}."
     if _is_script(request):
         return HttpResponse(why, status=HTTPStatus.CONFLICT, content_type="text/plain; charset=utf-8")
@@ -172,9 +190,10 @@ def _form(
     return render(request, template if _is_script(request) else "runs/ask.html", context, status=status)
 
 
-_BUTTONS = ("pause", "resume", "cancel", "attempt", "again")
+_BUTTONS = ("pause", "resume", "cancel", "attempt")
 urlpatterns = [
     *(path(f"runs/<int:run_id>/{name}", ask_now, {"control": name}, name=f"run_{name}") for name in _BUTTONS),
+    path("runs/<int:run_id>/again", again, name="run_again"),
     path("runs/<int:run_id>/message", message, name="run_message"),
     path("runs/<int:run_id>/limit", limit, name="run_limit"),
 ]

@@ -8,11 +8,14 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
+from lab.engine.events import RunEnded
+from lab.engine.preflight.findings import Evidence, Finding, diagnoses
 from lab.models import Endpoint, Experiment, Model, Preflight, Role, Run
 from lab.services import preflight_work, preflights, queue
 from lab.services.compared_runs import made_with
 from lab.services.processes import process_identity
 from lab.services.runs import consent_without_isolation
+from tests import builders
 from tests.builders import person
 from tests.fakes.model_server import MODEL, LeakingXML, ModelServer
 from tests.fakes.openai_server import JSONObject
@@ -33,6 +36,10 @@ def work() -> Preflight:
     claimed = preflights.claim_next(worker=process_identity())
     assert claimed is not None
     return preflight_work.conduct(preflight=claimed)
+
+
+def diagnosed(code: str) -> JSONObject:
+    return Finding(diagnoses()[code], (Evidence("auto", "<tool_call>"),)).to_json()
 
 
 def text_of(client: Client, url: str) -> str:
@@ -148,6 +155,32 @@ def test_launching_with_a_failing_one_asks_first_and_the_experiment_keeps_what_w
     assert operator.post("/launch/", form | {"despite": "999"}).status_code == 422
     assert operator.post("/launch/", form | {"despite": str(failing.pk)}).status_code == 302
     assert Experiment.objects.get().launched_despite == [failing.pk]
+
+
+def test_running_again_with_a_failing_one_asks_first_and_keeps_what_was_shown(operator: Client) -> None:
+    consent_without_isolation(by=person(Role.ADMIN))
+    run = builders.run()
+    builders.append(run, RunEnded(exit_reason="agent"))
+    failing = Preflight.objects.create(
+        model=run.arm.model,
+        state="ended",
+        outcome="failing",
+        findings=[diagnosed("calls_as_text")],
+    )
+    again = f"/runs/{run.pk}/again"
+    asked = operator.post(again, {"key": "k"})
+    page = html.unescape(asked.content.decode())
+    assert asked.status_code == 422
+    assert Experiment.objects.count() == 1
+    assert f'name="despite" value="{failing.pk}"' in page
+    assert 'name="key" value="k"' in page
+    assert "Tool calls come as text: no parser reads them" in page
+    assert operator.post(again, {"key": "k", "despite": "999"}).status_code == 422
+    first = operator.post(again, {"key": "k", "despite": str(failing.pk)})
+    second = operator.post(again, {"key": "k", "despite": str(failing.pk)})
+    assert first.status_code == 302
+    assert first.headers["Location"] == second.headers["Location"]
+    assert Experiment.objects.exclude(pk=run.experiment_id).get().launched_despite == [failing.pk]
 
 
 def test_a_run_keeps_the_preflight_that_was_the_newest_when_it_was_first_claimed(
