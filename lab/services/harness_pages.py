@@ -40,6 +40,13 @@ class HarnessRow(NamedTuple):
     origin: str
 
 
+class Launchable(NamedTuple):
+    """A version that can be launched; `older` says that its harness has a newer one."""
+
+    version: HarnessVersion
+    older: bool
+
+
 class FamilyCount(NamedTuple):
     """How many harnesses there are of a family; "" stands for all of them."""
 
@@ -100,6 +107,25 @@ def used_by(version: HarnessVersion) -> UsedBy:
     )
     newest = runs.for_rows().order_by("-pk")[:RUNS_SHOWN] if sum(counted.values()) else []
     return UsedBy(counted["own"], counted["demo"], list(newest))
+
+
+def launchable(*, also: int = 0) -> list[Launchable]:
+    """What can be launched: the newest version of each harness, and after the newest of its harness the
+    version with the number `also`, where that is an older one.
+
+    A version whose content is unknown, or nothing that this lab can read, is not among them.
+    """
+    found = [Launchable(version, older=False) for version in HarnessVersion.objects.newest()]
+    asked = HarnessVersion.objects.select_related("harness").filter(pk=also).first()
+    if asked is not None and all(one.version != asked for one in found):
+        harnesses = [one.version.harness_id for one in found]
+        found.insert(harnesses.index(asked.harness_id) + 1, Launchable(asked, older=True))
+    return [one for one in found if can_be_launched(one.version)]
+
+
+def can_be_launched(version: HarnessVersion) -> bool:
+    """Whether its content is known, and this lab can read it."""
+    return version.digest is not None and readable_config(version) is not None
 
 
 def versions_of(harness: Harness) -> QuerySet[HarnessVersion]:

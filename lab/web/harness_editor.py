@@ -20,9 +20,10 @@ from lab.models import HarnessVersion, Role
 from lab.services import harness_drafts, harness_pages, harness_requests, harnesses
 from lab.services.harness_differences import shown_differences
 from lab.services.harness_drafts import Draft
+from lab.web.forms import row_number
 from lab.web.harness_fields import located_in, said_of, sections_of, tool_fields
 from lab.web.harness_form import HarnessForm, tool_form
-from lab.web.harnesses import request_choices, row_number
+from lab.web.harnesses import request_choices
 from lab.web.http import for_role, signed_in
 
 # A file that is no text of a harness is not read to its end.

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.views.decorators.http import require_safe
 from pydantic import ValidationError
 
@@ -21,7 +21,7 @@ from lab.models import HarnessVersion, Model, Role, Run, Task
 from lab.services import harness_pages, harness_requests, harnesses
 from lab.services.harness_differences import shown_differences
 from lab.services.tasks import current_task_set
-from lab.web.forms import LIMIT_LABELS, MOST_DIGITS, shown_limits
+from lab.web.forms import LIMIT_LABELS, row_number, shown_limits
 from lab.web.http import for_role
 
 _PAGE = 100
@@ -61,6 +61,7 @@ def harness_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "versions": harness_pages.versions_of(version.harness),
         "used": harness_pages.used_by(version),
         "origin": harness_pages.origin_of(version),
+        "launch_url": _launch_url(version),
         **(_shown_config(config) if config else {}),
         **request_choices(request.GET),
     }
@@ -138,6 +139,12 @@ def harness_diff(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _launch_url(version: HarnessVersion) -> str:
+    """Where a run with this version is launched, "" for one that no run can be launched with."""
+    can_be = harness_pages.can_be_launched(version)
+    return f"{reverse('home')}?harness={version.pk}#launch" if can_be else ""
+
+
 def _shown_config(config: HarnessConfig) -> dict[str, object]:
     limits = shown_limits(config.model_dump(mode="json"), HARNESS_LIMITS)
     return {
@@ -164,11 +171,6 @@ def request_choices(asked: Mapping[str, str]) -> dict[str, Any]:
         "task": chosen,
         "model": next((one for one in models if one.pk == model), None),
     }
-
-
-def row_number(text: str) -> int:
-    """A row's number, 0 for what is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
 
 
 def _json(value: object) -> str:

@@ -12,15 +12,17 @@ from django.views.decorators.http import require_POST, require_safe
 from lab.models import Experiment, Role, Run
 from lab.services import isolation, lab, overview, runs, sample, tasks
 from lab.services.errors import FieldErrors
-from lab.web.forms import LaunchForm
+from lab.web.forms import LaunchForm, row_number
 from lab.web.http import for_role, signed_in
 
 
 @require_safe
 @for_role(Role.VIEWER)
 def home(request: HttpRequest) -> HttpResponse:
+    """What runs, what finished, and Launch, with the harness version that `?harness=` names chosen."""
     fresh = not Run.objects.exists()
-    form = LaunchForm(task_set=tasks.current_task_set())
+    asked = row_number(request.GET.get("harness", ""))
+    form = LaunchForm(task_set=tasks.current_task_set(), harness=asked)
     return render(request, "home/detail.html", _context(form, fresh=fresh))
 
 

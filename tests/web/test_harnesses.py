@@ -64,6 +64,17 @@ def test_the_list_is_narrowed_to_a_family_and_a_filter_that_leaves_nothing_is_na
     assert "No harness of the family “nobody&#x27;s”." in nothing.content.decode()
 
 
+def test_a_run_is_launched_with_the_version_that_is_shown_used_or_not(
+    viewer: Client, operator: Client, db: None
+) -> None:
+    (unused, *_) = harnesses.sync_presets()
+    run = builders.run()
+    for pk in (unused.pk, run.arm.harness_version_id):
+        html = operator.get(f"/harnesses/{pk}/").content.decode()
+        assert set(re.findall(r'href="([^"]*#launch)"', html)) == {f"/?harness={pk}#launch"}
+        assert "#launch" not in viewer.get(f"/harnesses/{pk}/").content.decode()
+
+
 def test_a_viewer_sees_no_button_that_changes_anything_and_an_operator_does(
     viewer: Client, operator: Client, filled: None
 ) -> None:

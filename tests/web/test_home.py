@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from lab.models import Experiment, Model, Run, Task
+from lab.engine.harnesses.presets import load_preset
+from lab.models import Experiment, HarnessVersion, Model, Run, Task
+from lab.services import harnesses
 from tests import builders
 
 Form = Callable[..., dict[str, object]]
@@ -137,6 +139,94 @@ def test_a_limit_above_the_harness_is_refused_with_the_number_to_write(
 ) -> None:
     html = operator.post("/launch/", launch_form(limit_max_steps="400")).content.decode()
     assert "write 150 or less" in text_of(html)
+
+
+class TestTheHarnessThatIsChosen:
+    @pytest.fixture
+    def older(self, filled: None) -> HarnessVersion:
+        """A version of a harness that has a newer one, with fewer steps than any that is offered."""
+        leaf = load_preset("leaf-compatible")
+        first, _ = (
+            harnesses.create_version(
+                by=builders.person(),
+                config=leaf.model_copy(
+                    update={"name": "mine", "limits": leaf.limits.model_copy(update={"max_steps": steps})}
+                ),
+            )
+            for steps in (7, 9)
+        )
+        return first
+
+    def test_can_be_an_older_version_which_stands_beside_the_newest_ones(
+        self, operator: Client, older: HarnessVersion
+    ) -> None:
+        plain = operator.get("/").content.decode()
+        assert "mine v1" not in plain
+        html = operator.get(f"/?harness={older.pk}").content.decode()
+        assert chosen_harnesses(html) == [str(older.pk)]
+        names = re.findall(r'name="harness_version".*?<span class="grow cut">([^<]+)', html)
+        assert names == [
+            *re.findall(r'name="harness_version".*?<span class="grow cut">([^<]+)', plain),
+            "mine v1",
+        ]
+        assert "mine v1 older, 5 tools" in text_of(html)
+        assert 'data-limit="max_steps" placeholder="7"' in html
+
+    def test_can_be_a_newest_one_that_is_not_the_first_and_no_line_stands_twice(
+        self, operator: Client, filled: None
+    ) -> None:
+        version = HarnessVersion.objects.get(harness__name="r2e")
+        html = operator.get(f"/?harness={version.pk}").content.decode()
+        assert chosen_harnesses(html) == [str(version.pk)]
+        assert html.count(f'name="harness_version" value="{version.pk}"') == 1
+        steps = version.config["limits"]["max_steps"]
+        assert steps != 150
+        assert f'data-limit="max_steps" placeholder="{steps}"' in html
+
+    def test_is_still_chosen_after_a_mistake_and_launched_once_that_is_mended(
+        self, operator: Client, launch_form: Form, older: HarnessVersion
+    ) -> None:
+        refused = operator.post("/launch/", launch_form(harness_version=older.pk, seeds="many"))
+        html = refused.content.decode()
+        assert refused.status_code == 422
+        assert chosen_harnesses(html) == [str(older.pk)]
+        assert 'data-limit="max_steps" placeholder="7"' in html
+        operator.post("/launch/", launch_form(harness_version=older.pk))
+        arm = Run.objects.get().arm
+        assert (arm.harness_version, arm.limits["max_steps"]) == (older, 7)
+
+    @pytest.mark.parametrize("odd", ["", "x", "-1", "²", "999999", "9" * 30])
+    def test_is_the_first_where_the_address_names_none(
+        self, operator: Client, filled: None, odd: str
+    ) -> None:
+        answer = operator.get("/", {"harness": odd})
+        assert answer.status_code == 200
+        assert chosen_harnesses(answer.content.decode()) == chosen_harnesses(
+            operator.get("/").content.decode()
+        )
+
+    @pytest.mark.parametrize("fields", [{"digest": None}, {"config": {"family": "of another lab"}}])
+    def test_is_none_whose_content_is_unknown_or_cannot_be_read(
+        self, operator: Client, launch_form: Form, fields: dict[str, object]
+    ) -> None:
+        version = HarnessVersion.objects.get(harness__name="leaf-compatible")
+        HarnessVersion.objects.filter(pk=version.pk).update(**fields)
+        html = operator.get(f"/?harness={version.pk}").content.decode()
+        assert "leaf-compatible v1" not in html
+        assert len(chosen_harnesses(html)) == 1
+        answer = operator.post("/launch/", launch_form(harness_version=version.pk))
+        assert answer.status_code == 422
+        assert "this harness is not known any more; choose one from the list" in text_of(
+            answer.content.decode()
+        )
+        # Nothing is chosen, and so no limit is known.
+        assert chosen_harnesses(answer.content.decode()) == []
+        assert 'data-limit="max_steps" placeholder=""' in answer.content.decode()
+        assert "/?harness=" not in operator.get(f"/harnesses/{version.pk}/").content.decode()
+
+
+def chosen_harnesses(html: str) -> list[str]:
+    return re.findall(r'name="harness_version" value="(\d+)"[^>]* checked', html)
 
 
 def test_running_and_finished_runs_stand_in_lists_of_their_own(operator: Client, filled: None) -> None:
