@@ -11,7 +11,7 @@ from django.db import transaction
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed
-from lab.models import Endpoint, Role
+from lab.models import Endpoint, Model, Role
 from lab.services import endpoint_fields as fields
 from lab.services.access import for_role
 from lab.services.endpoints import OWN_ENDPOINTS
@@ -140,19 +140,23 @@ def _check_name(endpoint: Endpoint, values: Mapping[str, Any], errors: FieldErro
 
 
 def _ask(endpoint: Endpoint, values: Mapping[str, Any], errors: FieldErrorCollector) -> None:
-    """Whether the server is there and takes the key; one without a list of models is taken at its word."""
-    from lab.engine.llm.endpoint import NoModelListError, list_models
+    """Whether the server is there and takes the key. One that gives no list of models is asked for a token of
+    one of its own, and taken at its word where there is none."""
+    from lab.engine.llm.endpoint import NoModelListError, check_model, list_models
 
     variable = values.get("key_variable", endpoint.key_variable)
+    base_url = values.get("base_url", endpoint.base_url)
+    key = os.environ.get(variable, "") if variable else ""
+    headers = values.get("headers", endpoint.headers)
     try:
-        list_models(
-            values.get("base_url", endpoint.base_url),
-            os.environ.get(variable, "") if variable else "",
-            values.get("headers", endpoint.headers),
-            key_variable=variable,
-        )
-    except NoModelListError:
-        return
+        try:
+            list_models(base_url, key, headers, key_variable=variable)
+        except NoModelListError:
+            if known := Model.objects.in_use().filter(endpoint=endpoint).first():
+                check_model(base_url, known.model_id, key, headers, key_variable=variable)
     except InvalidValueError as error:
+        if error.field == "model_id":
+            # It answers, and takes the key; which models it has is not asked here.
+            return
         field = "key_variable" if error.field == "key" else error.field
         errors.add(InvalidValueError(field, error.value, error.reason))

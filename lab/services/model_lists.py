@@ -12,7 +12,7 @@ from django.db import transaction
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed
-from lab.engine.llm.endpoint import ListedModel, check_model, list_models
+from lab.engine.llm.endpoint import ListedModel, NoModelListError, check_model, list_models
 from lab.models import Endpoint, Model, Role
 from lab.services import endpoint_fields as fields
 from lab.services.access import for_role
@@ -23,8 +23,9 @@ from lab.services.locks import one_at_a_time
 
 SHOWN = 200
 MOST_AT_ONCE = 500
-# Servers without a list are asked for one token of each model.
+# Servers that give no list are asked for one token of each model.
 MOST_TYPED = 20
+_BY_HAND = " Write the ids of its models below: each is asked for one token."
 _FRESH_SECONDS = 300.0
 _LIST_SECONDS = 30.0
 
@@ -91,7 +92,8 @@ def search(*, by: User, endpoint: Endpoint, words: str = "", again: bool = False
     try:
         models = _lists.of(endpoint, again=again)
     except InvalidValueError as error:
-        return Found([], 0, 0, f"{error.value} {error.reason}.")
+        way_out = _BY_HAND if isinstance(error, NoModelListError) else ""
+        return Found([], 0, 0, f"{error.value} {error.reason}.{way_out}")
     wanted = words.lower().split()
     matching = [model for model in models if _fits(model, wanted)]
     return Found(matching[:SHOWN], len(matching), len(models))
@@ -101,7 +103,7 @@ def search(*, by: User, endpoint: Endpoint, words: str = "", again: bool = False
 def add(*, by: User, endpoint: Endpoint, chosen: Sequence[str], typed: str = "") -> list[Model]:
     """Make models of these ids at the endpoint, with the context window that the server states.
 
-    `typed` are more ids, one a line, for servers without a list. A model that is there already is returned as
+    `typed` are more ids, one a line, for servers that give no list. A model that is there already is returned as
     it is; a name that means another model gets the endpoint's name before it.
 
     Raises:

@@ -9,7 +9,7 @@ from lab.models import Endpoint, Model
 from lab.services import endpoint_settings, endpoints
 from lab.services.errors import FieldErrors
 from lab.services.known_secrets import known_secrets
-from tests.fakes.openai_server import FakeOpenAI, html, models, plain
+from tests.fakes.openai_server import FakeOpenAI, html, models, plain, says
 from tests.whole_lab import free_port
 
 
@@ -86,6 +86,20 @@ def test_a_server_is_asked_before_another_address_is_stored(
     assert Endpoint.objects.get(pk=endpoint.pk).base_url == without_list.base_url
 
 
+def test_a_server_that_keeps_its_list_back_is_asked_for_a_token(
+    alice: User, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_KEY", "sk-1234567890abcdef")
+    Model.objects.create(endpoint=endpoint, name="m", model_id="m")
+    forbidden = plain({"error": {"message": "not for you"}}, status=403)
+    with FakeOpenAI(forbidden, says("Hi"), listed=forbidden) as server:
+        typed = {"base_url": server.base_url, "key_variable": "OTHER_KEY"}
+        errors = refused(alice, endpoint, **typed)
+        assert "was refused by" in errors["key_variable"]
+        endpoint_settings.change(by=alice, endpoint=endpoint, typed=typed)
+    assert [call.body["model"] for call in server.calls] == ["m", "m"]
+
+
 def test_a_limit_is_changed_while_the_server_is_away(alice: User, endpoint: Endpoint) -> None:
     typed = {"base_url": endpoint.base_url, "key_variable": "", "concurrency_limit": "4"}
     endpoint_settings.change(by=alice, endpoint=endpoint, typed=typed)
@@ -138,7 +152,7 @@ def test_a_retired_endpoint_takes_its_models_out_of_the_launch(alice: User, endp
 
 def test_no_value_of_a_header_is_in_what_is_shown_of_an_error(alice: User) -> None:
     secret = "sk-9876543210abcdefgh"
-    with FakeOpenAI(listed=plain({"error": {"message": f"bad {secret}"}}, status=403)) as server:
+    with FakeOpenAI(listed=plain({"error": {"message": f"bad {secret}"}}, status=401)) as server:
         endpoint = Endpoint.objects.create(name="own", base_url=server.base_url)
         errors = refused(alice, endpoint, headers=f"X-Api-Key: {secret}")
     assert secret not in json.dumps(errors)

@@ -67,12 +67,17 @@ def test_a_retired_model_that_is_chosen_again_is_its_next_version(alice: User) -
     assert (first.name, second.name, second.version) == ("m", "m", 2)
 
 
-def test_without_a_list_ids_are_typed_and_each_is_asked(alice: User) -> None:
-    with FakeOpenAI(listed=plain({"detail": "Not Found"}, status=404)) as server:
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "has no /models (status 404)"), (403, "keeps its list of models back (status 403): Not for you")],
+)
+def test_without_a_list_ids_are_typed_and_each_is_asked(alice: User, status: int, said: str) -> None:
+    with FakeOpenAI(listed=plain({"error": {"message": "Not for you"}}, status=status)) as server:
         endpoint = at(server)
         found = model_lists.search(by=alice, endpoint=endpoint)
         assert found.models == []
-        assert "has no /models (status 404)" in found.problem
+        assert said in found.problem
+        assert found.problem.endswith("Write the ids of its models below: each is asked for one token.")
         (model,) = model_lists.add(by=alice, endpoint=endpoint, chosen=[], typed=" my-model \n")
         assert [call.body["model"] for call in server.calls] == ["my-model"]
     assert (model.name, model.context_window) == ("my-model", None)

@@ -52,7 +52,7 @@ class ListedModel(NamedTuple):
 
 
 class NoModelListError(InvalidValueError):
-    """The server has no /models, or one too long to be read. It may be a chat server all the same."""
+    """The server has no /models, keeps it back, or lists too much to be read. It may answer all the same."""
 
 
 def normal_base_url(text: str) -> str:
@@ -111,17 +111,20 @@ def list_models(
     which hold neither the key nor the value of a header.
 
     Raises:
-        NoModelListError: the server has no /models, or its list is longer than 64 MB.
+        NoModelListError: the server has no /models, keeps it back, or its list is longer than 64 MB.
         InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
     """
     url = normal_base_url(base_url)
     status, text = _get(url, api_key, headers or {}, timeout, sent_secrets(api_key, headers, key_variable))
-    if status in {401, 403}:
+    if status == 401:
         raise _key_refused(url, status, _said(text), api_key, key_variable)
-    if text.lstrip().startswith("<"):
-        raise InvalidValueError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
+    if status == 403:
+        said = f"keeps its list of models back (status 403): {_said(text).rstrip('.')}"
+        raise NoModelListError("base_url", base_url, said)
     if status in {404, 405, 501}:
         raise NoModelListError("base_url", base_url, f"has no /models (status {status});{_hint(url)}")
+    if text.lstrip().startswith("<"):
+        raise InvalidValueError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
     if status >= 400:
         raise InvalidValueError("base_url", base_url, f"answered {status}: {_said(text)}")
     try:
@@ -147,7 +150,7 @@ def check_model(
     *,
     key_variable: str = "",
 ) -> ListedModel:
-    """The model as the server lists it; a server without /models is asked for one token instead.
+    """The model as the server lists it; a server that gives no list is asked for one token instead.
 
     `timeout` in seconds is for both requests together.
 

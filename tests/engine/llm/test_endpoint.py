@@ -57,11 +57,10 @@ class TestListing:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("status", [401, 403])
-    def test_a_wrong_key_names_the_variable(self, status: int) -> None:
-        error = refused(plain({"error": {"message": "bad key"}}, status=status))
+    def test_a_wrong_key_names_the_variable(self) -> None:
+        error = refused(plain({"error": {"message": "bad key"}}, status=401))
         assert (error.field, error.value) == ("key", "MY_KEY")
-        assert f"status {status}" in error.reason
+        assert "status 401" in error.reason
         assert "bad key" in error.reason
 
     def test_a_web_page_hints_at_v1(self) -> None:
@@ -164,6 +163,20 @@ class TestModels:
                 list_models(server.base_url, "")
             assert check_model(server.base_url, "any", "") == ListedModel("any", None)
         assert server.calls[0].body["max_tokens"] == 1
+
+    @pytest.mark.parametrize("listed", [plain({"detail": "not for you"}, status=403), html(status=403), html(status=404)])
+    def test_a_list_that_is_refused_says_nothing_of_the_model(self, listed: Answer) -> None:
+        with FakeOpenAI(says("Hi", finish="length"), listed=listed) as server:
+            with pytest.raises(NoModelListError, match=f"status {listed.status}"):
+                list_models(server.base_url, "")
+            assert check_model(server.base_url, "any", "") == ListedModel("any", None)
+
+    def test_a_key_for_which_list_and_answer_are_refused_is_wrong(self) -> None:
+        forbidden = plain({"error": {"message": "bad key"}}, status=403)
+        with FakeOpenAI(forbidden, listed=forbidden) as server, pytest.raises(InvalidValueError) as caught:
+            check_model(server.base_url, "any", "sk-1234567890", key_variable="MY_KEY")
+        assert (caught.value.field, caught.value.value) == ("key", "MY_KEY")
+        assert "(status 403): bad key" in caught.value.reason
 
     def test_a_server_that_knows_neither_call_is_a_wrong_base_url(self) -> None:
         missing = plain({"error": {"message": "nothing here"}}, status=404)
