@@ -103,8 +103,8 @@ def search(*, by: User, endpoint: Endpoint, words: str = "", again: bool = False
 def add(*, by: User, endpoint: Endpoint, chosen: Sequence[str], typed: str = "") -> list[Model]:
     """Make models of these ids at the endpoint, with the context window that the server states.
 
-    `typed` are more ids, one a line, for servers that give no list. A model that is there already is returned as
-    it is; a name that means another model gets the endpoint's name before it.
+    `typed` are more ids, one a line, for servers that give no list. A model that is there already is returned
+    as it is; a name that means another model gets the endpoint's name before it.
 
     Raises:
         AccessDeniedError: `by` is no admin.

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from lab.engine.llm.base import JSONObject
 from lab.engine.llm.leaks import leaked_call
-from lab.engine.preflight.probes import OTHER_TOOL, PROBES, TOOL
+from lab.engine.preflight.probes import OTHER_TOOL, PROBES, REPEATED, TOOL
 from lab.models import Model, Preflight
 from lab.render.numbers import dollars, duration, plural
 from lab.render.text import one_line, visible_text
@@ -245,7 +245,7 @@ def _evidence(evidence: list[JSONObject]) -> list[Evidence]:
     """The excerpts, each once, with the questions that it answered."""
     titles: dict[str, list[str]] = {}
     for one in evidence:
-        probe = PROBES.get(one["probe"])
+        probe = (PROBES | REPEATED).get(one["probe"])
         titles.setdefault(visible_text(one["excerpt"]), []).append(probe.title if probe else one["probe"])
     found = []
     for text, asked in titles.items():

@@ -75,7 +75,7 @@ class _Work:
                 endpoints.model_config(model),
                 api_key=endpoints.key_for(model.endpoint),
                 key_variable=model.endpoint.key_variable,
-                wanted_window=preflights.wanted_window(),
+                wanted_windows=preflights.wanted_windows(),
                 over_limit=self._preflight.over_limit,
                 seconds=seconds,
                 stop=self._stop,

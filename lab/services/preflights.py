@@ -207,14 +207,17 @@ def failing_titles(preflight: Preflight) -> list[str]:
     return [found["title"] for found in preflight.findings if found["severity"] == "failing"]
 
 
-def wanted_window() -> int | None:
-    """The most context that a harness of the lab allows, in tokens; None when none sets a limit."""
-    windows = [
-        limits["max_context_tokens"]
-        for limits in HarnessVersion.objects.newest().values_list("config__limits", flat=True)
+def wanted_windows() -> dict[str, int]:
+    """The context that the newest version of each harness allows, in tokens by the harness's name.
+
+    A harness without a limit takes what there is, and is not among them.
+    """
+    rows = HarnessVersion.objects.newest().values_list("harness__name", "config__limits")
+    return {
+        name: limits["max_context_tokens"]
+        for name, limits in rows
         if isinstance(limits, dict) and limits.get("max_context_tokens")
-    ]
-    return max(windows, default=None)
+    }
 
 
 def over_limit_cost(model: Model) -> OverLimit:

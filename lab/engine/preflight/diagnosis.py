@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from lab.engine.harnesses.arguments import parse_arguments
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply, ToolCall
@@ -31,6 +32,8 @@ _REFUSES = (
 # A server that answers so is busy, and runs ask it again.
 _BUSY = {429, 502, 503, 504, 529}
 _WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
+# Of harnesses in one sentence.
+_NAMED = 8
 # A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
 _FEWEST_TOKENS = 15
 _A_WAIT = 1.0
@@ -40,14 +43,14 @@ _FASTEST = 5_000
 class Seen(NamedTuple):
     """Everything a preflight saw: exchanges by probe, and what was known before.
 
-    `server_window` and `wanted_window` in tokens, None: unknown. `again` is the whole call asked once more:
-    whether the model itself says the same twice.
+    `server_window` in tokens, None: unknown; `wanted_windows` is what each harness allows, in tokens by name.
+    `again` and `streamed_again` are the call asked once more: whether a difference is more than chance.
     """
 
     model: ModelConfig
     exchanges: Mapping[str, Exchange]
     server_window: int | None = None
-    wanted_window: int | None = None
+    wanted_windows: Mapping[str, int] = MappingProxyType({})
 
     def reply(self, probe: str) -> Reply | None:
         exchange = self.exchanges.get(probe)
@@ -67,7 +70,9 @@ def diagnose(seen: Seen) -> list[Finding]:
         for finding in rule(seen):
             known = found.get(finding.code)
             if known is not None:
-                finding = Finding(known.diagnosis, known.evidence + finding.evidence, known.detail)
+                finding = Finding(
+                    known.diagnosis, known.evidence + finding.evidence, known.detail or finding.detail
+                )
             found[finding.code] = finding
     order = {"failing": 0, "warning": 1, "info": 2}
     return sorted(found.values(), key=lambda finding: order[finding.severity])
@@ -283,23 +288,38 @@ def _raw_calls(exchange: Exchange) -> str:
 
 def _stream(seen: Seen) -> Iterator[Finding]:
     whole, streamed = seen.reply("auto"), seen.reply("streamed")
-    if whole is None or streamed is None or not whole.tool_calls or streamed.cut_by_length:
+    if whole is None or streamed is None:
         return
-    again = seen.reply("again")
-    if again is not None and _called(again) != _called(whole):
-        # The model itself does not say the same twice: a difference means nothing.
-        return
-    if _called(whole) != _called(streamed):
+    damage = stream_damage(whole, streamed)
+    again, streamed_again = seen.reply("again"), seen.reply("streamed_again")
+    # What a model does not say each time is no damage: it must show whichever way the two are asked again.
+    chance = (again is not None and not stream_damage(again, streamed)) or (
+        streamed_again is not None and not stream_damage(whole, streamed_again)
+    )
+    if damage and not chance:
         yield _finding(
             "stream_differs",
             _shown(seen.exchanges["auto"], _calls_text(whole)),
             _shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
+            detail=damage,
         )
 
 
-def _called(reply: Reply) -> list[tuple[str, Any]]:
-    """The calls, each with its arguments as a value: white space between them is no difference."""
-    return [(call.name, parse_arguments(call.arguments)[0] or call.arguments) for call in reply.tool_calls]
+def stream_damage(whole: Reply, streamed: Reply) -> str:
+    """What a stream lacks of the calls in a whole answer, "" for nothing; other words are no damage."""
+    if streamed.cut_by_length or len(streamed.tool_calls) < len(whole.tool_calls):
+        lacks = f"{len(streamed.tool_calls)} of {len(whole.tool_calls)} calls came in the stream"
+        return "" if streamed.cut_by_length else lacks
+    for call, piecewise in zip(whole.tool_calls, streamed.tool_calls, strict=False):
+        given, malformed = parse_arguments(call.arguments)
+        came, broken = parse_arguments(piecewise.arguments)
+        if malformed or call.name != piecewise.name:
+            continue
+        if broken:
+            return f"the arguments of {call.name} cannot be read in the stream: {broken}"
+        if missing := sorted(given.keys() - came.keys()):
+            return f"the stream lacks {', '.join(missing)} of {call.name}"
+    return ""
 
 
 def _calls_text(reply: Reply) -> str:
@@ -325,6 +345,9 @@ def _buffered(seen: Seen) -> Iterator[Finding]:
 
 def _usage(seen: Seen) -> Iterator[Finding]:
     cached = False
+    whole_is_counted = any(
+        reply.usage.output_total for exchange, reply in seen.answered() if not exchange.streamed
+    )
     for exchange, reply in seen.answered():
         usage = reply.usage
         cached = cached or usage.cache_read is not None
@@ -332,7 +355,9 @@ def _usage(seen: Seen) -> Iterator[Finding]:
         if usage.notes:
             yield _finding("usage_absurd", _shown(exchange, raw), detail="; ".join(usage.notes))
         elif not usage.input_total or not usage.output_total:
-            yield _finding("usage_missing", _shown(exchange, raw), detail="usage is null, zero or absent")
+            where = " in a stream alone" if exchange.streamed and whole_is_counted else ""
+            detail = f"usage is null, zero or absent{where}"
+            yield _finding("usage_missing", _shown(exchange, raw), detail=detail)
     counted = [exchange for exchange, reply in seen.answered() if reply.usage.input_total]
     if counted and not cached:
         raw = json.dumps(counted[-1].reply.usage.raw if counted[-1].reply else None, ensure_ascii=False)
@@ -340,10 +365,14 @@ def _usage(seen: Seen) -> Iterator[Finding]:
 
 
 def _context(seen: Seen) -> Iterator[Finding]:
-    has, wants = seen.server_window, seen.wanted_window
-    if has is not None and wants is not None and has < wants:
+    has, wanted = seen.server_window, seen.wanted_windows
+    more = {name: tokens for name, tokens in wanted.items() if has is not None and has < tokens}
+    if more:
+        named = [f"{name} ({tokens:,} tokens)" for name, tokens in sorted(more.items())]
+        rest = [f"and {len(named) - _NAMED} more"] if len(named) > _NAMED else []
+        code = "context_for_some" if len(more) < len(wanted) else "context_too_small"
         evidence = Evidence("models", f"{has:,} tokens are known of")
-        yield _finding("context_too_small", evidence, detail=f"a harness allows {wants:,} tokens")
+        yield _finding(code, evidence, detail=f"more is allowed by {', '.join(named[:_NAMED] + rest)}")
     exchange = seen.exchanges.get("over_limit")
     if exchange is not None and exchange.reply is not None:
         counted = exchange.reply.usage.input_total

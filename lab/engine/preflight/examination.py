@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -13,10 +13,10 @@ from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.endpoint import ListedModel, NoModelListError, list_models
 from lab.engine.llm.failures import is_context_overflow
 from lab.engine.preflight import probes
-from lab.engine.preflight.diagnosis import Seen, diagnose
+from lab.engine.preflight.diagnosis import Seen, diagnose, stream_damage
 from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Asking, Exchange
 from lab.engine.preflight.findings import Evidence, Finding, Report, diagnoses
-from lab.engine.preflight.probes import PROBES
+from lab.engine.preflight.probes import PROBES, REPEATED
 from lab.engine.stop import StopSignal
 
 State = Literal["running", "answered", "failed", "left_out"]
@@ -35,13 +35,13 @@ class OnProbe(Protocol):
 
 @dataclass
 class Examination:
-    """`wanted_window` is the most context a harness allows, in tokens. `over_limit` asks one request more,
-    which costs a whole context of input. `seconds` bounds each request."""
+    """`wanted_windows` is the context that each harness allows, in tokens by name. `over_limit` asks one
+    request more, which costs a whole context of input. `seconds` bounds each request."""
 
     model: ModelConfig
     api_key: str = ""
     key_variable: str = ""
-    wanted_window: int | None = None
+    wanted_windows: Mapping[str, int] = field(default_factory=dict)
     over_limit: bool = False
     seconds: float = 120.0
     stop: StopSignal = field(default_factory=StopSignal)
@@ -62,7 +62,7 @@ class Examination:
         for _ in self._ask_all(window):
             if self._is_hopeless():
                 break
-        seen = Seen(self.model, self._exchanges, window, self.wanted_window)
+        seen = Seen(self.model, self._exchanges, window, self.wanted_windows)
         return Report(diagnose(seen), self._measured(window, listed))
 
     def _list_models(self) -> tuple[ListedModel | None, Finding | None]:
@@ -95,6 +95,8 @@ class Examination:
         yield
         if self._differs():
             self._ask("again", probes.call())
+            yield
+            self._ask("streamed_again", probes.call(), streamed=True)
             yield
         self._ask("parallel", probes.parallel())
         yield
@@ -131,12 +133,9 @@ class Examination:
         return reply if reply is not None and reply.tool_calls else None
 
     def _differs(self) -> bool:
-        """Whether the streamed call is another one than the whole: then the whole is asked once more."""
+        """Whether the stream lacks what the whole call has: then both are asked once more."""
         whole, streamed = self._exchanges["auto"].reply, self._exchanges["streamed"].reply
-        if whole is None or streamed is None or not whole.tool_calls:
-            return False
-        calls = [[(call.name, call.arguments) for call in reply.tool_calls] for reply in (whole, streamed)]
-        return calls[0] != calls[1]
+        return whole is not None and streamed is not None and bool(stream_damage(whole, streamed))
 
     def _cap(self) -> int:
         return min(self.model.max_tokens_per_turn or _THINKING_TOKENS, _THINKING_TOKENS)
@@ -190,11 +189,11 @@ class Examination:
         return "refused as too long" if refused else f"failed: {exchange.said[:200]}"
 
     def _tell(self, name: str, state: State, said: str = "", exchange: Exchange | None = None) -> None:
-        known = PROBES.get(name)
+        probe = PROBES.get(name) or REPEATED[name]
         shown: JSONObject = {
             "name": name,
-            "title": known.title if known else "Tool call, asked again",
-            "why": known.why if known else "does the model itself say the same twice",
+            "title": probe.title,
+            "why": probe.why,
             "state": state,
             "said": said[:EXCERPT_CHARACTERS],
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from lab.engine.harnesses.conversation import cap_field
 from lab.engine.llm.base import JSONObject, ModelConfig, Reply
@@ -58,6 +60,52 @@ class Exchange:
         return found
 
 
+def without_secrets(chunks: Sequence[JSONObject], redactor: Redactor) -> tuple[JSONObject, ...]:
+    """The pieces of an answer without secrets, also those that are split over several pieces.
+
+    A text that holds one stands whole and cleaned in its first piece, and is empty in the others.
+    """
+    texts: dict[_Place, str] = {}
+    for chunk in chunks:
+        for place, text in _texts(chunk):
+            texts[place] = texts.get(place, "") + text
+    cleaned = {place: clean for place, text in texts.items() if (clean := redactor.text(text)) != text}
+    return tuple(redactor.json(_replaced(chunk, cleaned)) for chunk in chunks)
+
+
+_Place = tuple[str | int, ...]
+
+
+def _texts(value: Any, place: _Place = ()) -> Iterator[tuple[_Place, str]]:
+    """Each text of a piece with its place, which is the same for the pieces that belong together."""
+    if isinstance(value, str):
+        yield place, value
+    for key, item in _items(value):
+        yield from _texts(item, (*place, key))
+
+
+def _replaced(value: Any, cleaned: dict[_Place, str], place: _Place = ()) -> Any:
+    """The piece with the texts that stand in `cleaned`, each given out once."""
+    if isinstance(value, str) and place in cleaned:
+        whole, cleaned[place] = cleaned[place], ""
+        return whole
+    if isinstance(value, dict):
+        return {key: _replaced(item, cleaned, (*place, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replaced(item, cleaned, (*place, key)) for key, item in _items(value)]
+    return value
+
+
+def _items(value: Any) -> Iterator[tuple[str | int, Any]]:
+    """The parts of an object or list; calls of a list are known by their index, wherever they stand in it."""
+    if isinstance(value, dict):
+        yield from value.items()
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            index = item.get("index") if isinstance(item, dict) else None
+            yield index if isinstance(index, int) else position, item
+
+
 @dataclass
 class Asking:
     """Asks one model at its server. `seconds` bounds each request; `stop` breaks the one that runs off."""
@@ -97,7 +145,7 @@ class Asking:
                 probe,
                 complete,
                 streamed,
-                chunks=tuple(chunks),
+                chunks=without_secrets(chunks, self.redactor),
                 failure=failed.error,
                 status=failed.status,
                 said=failed.message,
@@ -110,12 +158,14 @@ class Asking:
                 f"no whole answer within {self.seconds:g} s; {len(interrupted.partial)} characters had come"
             )
             return Exchange(
-                probe, complete, streamed, chunks=tuple(chunks), failure="timeout", said=said,
-                seconds=time.monotonic() - started,
+                probe, complete, streamed, chunks=without_secrets(chunks, self.redactor), failure="timeout",
+                said=said, seconds=time.monotonic() - started,
             )  # fmt: skip
         seconds = time.monotonic() - started
         clean = Reply.model_validate(self.redactor.json(reply.model_dump()))
-        return Exchange(probe, complete, streamed, clean, tuple(self.redactor.json(chunks)), seconds=seconds)
+        return Exchange(
+            probe, complete, streamed, clean, without_secrets(chunks, self.redactor), seconds=seconds
+        )
 
     def _complete(self, body: JSONObject) -> JSONObject:
         """The body with the model's own settings, and its cap under the name that runs use."""

@@ -74,6 +74,15 @@ PROBES = {
     )
 }
 
+# Asked only where a streamed call lacks what the whole one has.
+REPEATED = {
+    probe.name: probe
+    for probe in (
+        Probe("again", "Tool call, asked again", "does the model call each time, or was it chance"),
+        Probe("streamed_again", "Tool call, streamed again", "does the stream lack it each time"),
+    )
+}
+
 
 def plain() -> JSONObject:
     """A short answer."""

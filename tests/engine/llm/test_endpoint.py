@@ -164,7 +164,9 @@ class TestModels:
             assert check_model(server.base_url, "any", "") == ListedModel("any", None)
         assert server.calls[0].body["max_tokens"] == 1
 
-    @pytest.mark.parametrize("listed", [plain({"detail": "not for you"}, status=403), html(status=403), html(status=404)])
+    @pytest.mark.parametrize(
+        "listed", [plain({"detail": "not for you"}, status=403), html(status=403), html(status=404)]
+    )
     def test_a_list_that_is_refused_says_nothing_of_the_model(self, listed: Answer) -> None:
         with FakeOpenAI(says("Hi", finish="length"), listed=listed) as server:
             with pytest.raises(NoModelListError, match=f"status {listed.status}"):

@@ -25,7 +25,7 @@ def examined(server: ModelServer, *, settings: JSONObject | None = None, **optio
         extra_body=settings or {},
     )
     with server:
-        return Examination(model, **({"wanted_window": 100_000} | options)).run()
+        return Examination(model, **({"wanted_windows": {"leaf": 100_000}} | options)).run()
 
 
 def found(report: Report, code: str) -> Finding:
@@ -80,7 +80,7 @@ def test_a_thinking_setting_without_effect_is_named(kind: type[ModelServer], wan
 
 
 def test_every_diagnosis_has_a_server_that_shows_it() -> None:
-    shown = {code for _, code in WRONG} | {"thinking_setting_ignored"}
+    shown = {code for _, code in WRONG} | {"thinking_setting_ignored", "context_for_some"}
     assert shown == set(diagnoses())
 
 
@@ -96,6 +96,86 @@ def test_the_over_limit_request_is_sent_only_when_it_is_asked_for() -> None:
     assert max(len(request.raw) for request in server.calls) < 5_000
 
 
+def test_a_context_that_fits_some_harness_is_information_and_names_the_others() -> None:
+    wanted = {"leaf": 131_072, "long": 65_536, "r2e": 8_192}
+    report = examined(model_server.SmallContext(), wanted_windows=wanted)
+    finding = found(report, "context_for_some")
+    assert finding.severity == "info"
+    assert finding.detail == "more is allowed by leaf (131,072 tokens), long (65,536 tokens)"
+    assert report.outcome == "healthy"
+
+
+def test_a_context_that_fits_no_harness_names_them() -> None:
+    report = examined(model_server.SmallContext(), wanted_windows={"leaf": 131_072, "r2e": 32_768})
+    detail = found(report, "context_too_small").detail
+    assert detail == "more is allowed by leaf (131,072 tokens), r2e (32,768 tokens)"
+
+
+class Fickle(ModelServer):
+    """A sampled model: each answer in turn is the next of `answers`, streamed or not."""
+
+    answers: tuple[model_server.Said, ...] = ()
+
+    def call(self, body: JSONObject) -> model_server.Said:
+        asked = sum("Call the tool" in str(call.body["messages"][0]) for call in self.calls)
+        # The first and third are whole, with the forced one between them; the second and fourth are streams.
+        return self.answers[{1: 0, 3: 1, 4: 2, 5: 3}.get(asked, 0)]
+
+
+CALLS = model_server.Said(calls=[("get_forecast", {"city": "Lisbon", "days": 3, "metric": True})])
+TALKS = model_server.Said("It will be sunny in Lisbon.")
+WITHOUT_DAYS = model_server.Said(calls=[("get_forecast", {"city": "Lisbon", "metric": True})])
+
+
+@pytest.mark.parametrize(
+    ("answers", "differs"),
+    [
+        (
+            (
+                CALLS,
+                model_server.Said(calls=[("get_forecast", {"city": "Porto", "days": 4, "metric": False})]),
+            ),
+            False,
+        ),
+        ((CALLS, TALKS, CALLS, CALLS), False),
+        ((CALLS, TALKS, TALKS, TALKS), False),
+        ((CALLS, WITHOUT_DAYS, CALLS, CALLS), False),
+        ((CALLS, TALKS, CALLS, TALKS), True),
+        ((CALLS, WITHOUT_DAYS, CALLS, WITHOUT_DAYS), True),
+        ((WITHOUT_DAYS, CALLS), False),
+    ],
+)
+def test_a_streamed_call_differs_only_where_it_lacks_something_each_time(
+    answers: tuple[model_server.Said, ...], differs: bool
+) -> None:
+    server = Fickle()
+    server.answers = answers
+    assert ("stream_differs" in {finding.code for finding in examined(server).findings}) is differs
+
+
+def test_a_stream_without_usage_beside_whole_answers_with_it_says_so() -> None:
+    class CountsWhole(ModelServer):
+        def stream(self, said: model_server.Said, usage: JSONObject | None) -> Answer:
+            return super().stream(said, None)
+
+    report = examined(CountsWhole())
+    assert found(report, "usage_missing").detail == "usage is null, zero or absent in a stream alone"
+
+
+def test_a_key_that_is_split_over_the_pieces_of_a_stream_is_not_in_the_evidence() -> None:
+    key = "0123456789-the-key-of-this-server"
+
+    class Echoes(model_server.NoIndex):
+        def call(self, body: JSONObject) -> model_server.Said:
+            return model_server.Said(calls=[("get_forecast", {"city": key, "days": 3, "metric": True})])
+
+    finding = found(examined(Echoes(), api_key=key), "call_ids")
+    # Whatever way the pieces were cut: their texts one after the other are the whole again.
+    said = "".join(one.excerpt for one in finding.evidence)
+    assert '"index"' not in said
+    assert not any(key[start : start + 6] in said for start in range(len(key) - 6))
+
+
 def test_a_server_with_more_context_than_is_known_cuts_nothing() -> None:
     class Larger(model_server.SGLang):
         window = 1_000
@@ -106,7 +186,7 @@ def test_a_server_with_more_context_than_is_known_cuts_nothing() -> None:
         def usage(self, prompt: str, said: model_server.Said) -> JSONObject | None:
             return (super().usage(prompt, said) or {}) | {"prompt_tokens": len(prompt.split())}
 
-    report = examined(Larger(), over_limit=True, wanted_window=None)
+    report = examined(Larger(), over_limit=True, wanted_windows={})
     assert report.measured["over_limit"] == "accepted"
     assert "silent_truncation" not in {finding.code for finding in report.findings}
 
