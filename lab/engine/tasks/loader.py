@@ -1,8 +1,9 @@
 """Reads task folders and task sets.
 
-A task folder holds `task.toml`, `issue.md` (the statement), `repository/` (the snapshot), `tests/` (the
-hidden tests, at their paths inside the repository), `gold.patch` and, optionally, `plans.yaml`. A set folder
-holds `set.toml` and one such folder a task.
+A task folder holds `task.toml`, `issue.md` (the statement), `repository/` (the snapshot, unless it lies in
+the task's image), `tests/` (the hidden tests, at their paths inside the repository), `gold.patch` and,
+optionally, `plans.yaml` and a folder with a Dockerfile. A set folder holds `set.toml` and one such folder a
+task.
 """
 
 from __future__ import annotations
@@ -75,6 +76,13 @@ def load_task(folder: Path) -> TaskSpec:
             f"{file}: verification.pass_to_pass", both[0], "is in fail_to_pass too; keep it in one of the two"
         )
     repository = folder / "repository"
+    environment = _with_build(described.environment, file)
+    if environment.repository_in_image and repository.exists():
+        raise InvalidValueError(
+            f"{file}: environment.repository_in_image",
+            True,
+            f"contradicts {str(repository)!r}; remove the folder, or the key so that the folder is unpacked",
+        )
     return TaskSpec(
         id=described.id,
         title=described.title,
@@ -82,7 +90,7 @@ def load_task(folder: Path) -> TaskSpec:
         repository=repository,
         difficulty=described.difficulty,
         trait=described.trait,
-        environment=described.environment,
+        environment=environment,
         verification=Verification(
             rule=table.rule,
             runner=table.runner,
@@ -152,6 +160,33 @@ def _toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidValueError("file", str(file), f"is no valid TOML: {error}; mend that line") from error
+
+
+def _with_build(environment: Environment, file: Path) -> Environment:
+    """The environment with the digest of its build folder, which must hold a Dockerfile."""
+    if environment.build_digest:
+        raise InvalidValueError(
+            f"{file}: environment.build_digest",
+            environment.build_digest,
+            "is worked out by the lab; remove the key",
+        )
+    if not environment.build:
+        return environment
+    folder = file.parent / environment.build
+    if not (folder / "Dockerfile").is_file():
+        what = "holds no Dockerfile" if folder.is_dir() else "is no folder"
+        raise InvalidValueError(
+            f"{file}: environment.build",
+            environment.build,
+            f"{what}: put one at {str(folder / 'Dockerfile')!r}, or name an image instead",
+        )
+    if not folder.resolve().is_relative_to(file.parent.resolve()):
+        raise InvalidValueError(
+            f"{file}: environment.build",
+            environment.build,
+            "leads out of the task's folder; put the folder itself there instead of a link",
+        )
+    return environment.model_copy(update={"build_digest": digest_of(snapshot_files(folder))})
 
 
 def _hidden_tests(folder: Path) -> dict[str, str]:
