@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +14,9 @@ from django.http.request import validate_host
 
 from lab import addresses
 
-SANDBOXES = ("", "bubblewrap", "process")
+SANDBOXES = ("", "bubblewrap", "docker", "process")
+# How a docker daemon can be reached, as its own clients take it.
+_DOCKER_HOST = re.compile(r"unix:///\S+|(tcp|https?)://[^\s/]\S*")
 BROKERS = ("amqp", "amqps", "redis", "rediss")
 
 
@@ -76,7 +80,8 @@ def check_sandbox(**_: Any) -> list[CheckMessage]:
         found.append(
             Error(
                 f"LAB_SANDBOX: {kind!r} is not known",
-                hint="use bubblewrap or process, or leave it empty: bubblewrap where it works",
+                hint="use bubblewrap, docker or process, or leave it empty: docker for tasks that bring an "
+                "image, else bubblewrap where it works",
                 id="lab.E005",
             )
         )
@@ -89,7 +94,55 @@ def check_sandbox(**_: Any) -> list[CheckMessage]:
                 id="lab.E006",
             )
         )
+    return found + _docker()
+
+
+def _docker() -> list[CheckMessage]:
+    """What can be said of docker's settings without asking a daemon."""
+    found: list[CheckMessage] = []
+    host = settings.LAB_DOCKER_HOST
+    if host and not _DOCKER_HOST.fullmatch(host):
+        found.append(
+            Error(
+                f"LAB_DOCKER_HOST: {addresses.shown(host)} is no address of a docker daemon",
+                hint="write unix:///var/run/docker.sock or tcp://host:2376, or leave it unset: DOCKER_HOST, "
+                "else the local daemon",
+                id="lab.E021",
+            )
+        )
+    for name, identifier, least, default in (
+        ("LAB_DOCKER_DISK_GB", "lab.E022", "no image could be brought", 50),
+        ("LAB_SANDBOX_DISK_GB", "lab.E023", "no sandbox could write anything", 10),
+    ):
+        value = getattr(settings, name)
+        if not 0 < value < math.inf:
+            found.append(
+                Error(
+                    f"{name}: {value:g} is no number of gigabytes above 0: {least}",
+                    hint=f"use a number such as {default}, the default",
+                    id=identifier,
+                )
+            )
+    if not _is_image(settings.LAB_PRACTICE_IMAGE):
+        found.append(
+            Error(
+                f"LAB_PRACTICE_IMAGE: {settings.LAB_PRACTICE_IMAGE!r} is no name of an image",
+                hint="write it as in python:3.13-bookworm, an image with python3 and git, or unset it",
+                id="lab.E024",
+            )
+        )
     return found
+
+
+def _is_image(name: str) -> bool:
+    from pydantic import ValidationError
+
+    from lab.engine.tasks.spec import Environment
+
+    try:
+        return Environment(image=name).brings_image
+    except ValidationError:
+        return False
 
 
 @register()

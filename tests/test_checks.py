@@ -26,6 +26,12 @@ def test_settings_as_they_come_are_sound() -> None:
         ("LAB_STOP_SECONDS", -1.0, "lab.E020"),
         ("LAB_SANDBOX", "vm", "lab.E005"),
         ("LAB_SANDBOX_UID", 0, "lab.E006"),
+        ("LAB_DOCKER_HOST", "/var/run/docker.sock", "lab.E021"),
+        ("LAB_DOCKER_HOST", "tcp://", "lab.E021"),
+        ("LAB_DOCKER_DISK_GB", 0.0, "lab.E022"),
+        ("LAB_SANDBOX_DISK_GB", float("nan"), "lab.E023"),
+        ("LAB_PRACTICE_IMAGE", "Python 3", "lab.E024"),
+        ("LAB_PRACTICE_IMAGE", "", "lab.E024"),
     ],
 )
 def test_a_bad_setting_is_named_with_value_and_hint(
@@ -36,6 +42,15 @@ def test_a_bad_setting_is_named_with_value_and_hint(
     assert found.id == identifier
     assert found.msg.startswith(f"{name}: ")
     assert found.hint
+
+
+@pytest.mark.parametrize(
+    "host", ["", "unix:///run/user/1000/docker.sock", "tcp://sandboxes.example.org:2376"]
+)
+def test_addresses_that_docker_knows_are_accepted(settings: Settings, host: str) -> None:
+    settings.LAB_DOCKER_HOST = host
+    settings.LAB_SANDBOX = "docker"
+    assert ids() == []
 
 
 def test_a_provider_of_ones_own_is_accepted(settings: Settings) -> None:

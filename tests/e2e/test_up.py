@@ -59,7 +59,7 @@ def test_a_data_folder_on_a_read_only_mount_is_named_with_the_way_out(data_folde
     [
         ("LAB_RUN_SLOTS", "0", "use 1 or more"),
         ("LAB_LEASE_SECONDS", "0.1", "use 3 or more"),
-        ("LAB_SANDBOX", "docker-ish", "use bubblewrap or process"),
+        ("LAB_SANDBOX", "docker-ish", "use bubblewrap, docker or process"),
         ("LAB_SANDBOX_UID", "0", "name an unprivileged uid"),
     ],
 )
