@@ -149,7 +149,7 @@ class Preflight(models.Model):
     `probes` are what was asked and answered (excerpts, times), `findings` the diagnoses with their evidence,
     `measured` the figures (tokens a second, seconds to the first token, context limit, …). `outcome` is the
     worst finding's severity, "" while it runs; `error` says why it could not be finished. A model is examined
-    once at a time: whoever asks holds it until `lease_until`, and looks whether somebody has asked to cancel.
+    once at a time: whoever asks holds it until `lease_until`, and looks whether somebody has cancelled it.
     """
 
     class State(models.TextChoices):
@@ -172,7 +172,9 @@ class Preflight(models.Model):
     error = models.TextField(blank=True, default="")
     worker = models.CharField(max_length=200, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
-    cancel_asked = models.BooleanField(default=False)
+    cancelled_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )

@@ -56,6 +56,7 @@ class _Work:
         self._preflight, self._stop, self._hears = preflight, stop, on_probe
         self._redactor = redactor()
         self._probes: list[JSONObject] = []
+        self._cancelled_by = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"preflight-{preflight.pk}", daemon=True)
 
@@ -94,7 +95,7 @@ class _Work:
             self._end_with(f"the lab made a mistake ({type(error).__name__}); its log says more")
 
     def _why_stopped(self) -> str:
-        return preflights.CANCELLED if self._stop.reason == ExitReason.CANCELLED else STOPPED
+        return preflights.cancelled_words(self._cancelled_by) if self._cancelled_by else STOPPED
 
     def _on_probe(self, shown: JSONObject) -> None:
         shown = self._redactor.json(shown)
@@ -145,8 +146,9 @@ class _Work:
         held = preflights.held_by(self._preflight)
         if renew:
             held.update(lease_until=preflights.lease_end())
-        cancelled = held.values_list("cancel_asked", flat=True).first()
-        if cancelled is None:
+        names = list(held.values_list("cancelled_by__username", flat=True))
+        if not names:
             self._lose()
-        elif cancelled:
+        elif names[0]:
+            self._cancelled_by = names[0]
             self._stop.set(ExitReason.CANCELLED)

@@ -27,7 +27,6 @@ from lab.services.messages import ring_for_preflights
 
 # A message that was sent is taken within a moment; one that waits for so long is taken for lost.
 RING_AGAIN_SECONDS = 3.0
-CANCELLED = "cancelled before its end"
 _WAITS_OR_RUNS = (Preflight.State.QUEUED, Preflight.State.RUNNING)
 
 
@@ -75,8 +74,15 @@ def cancel(*, by: User, preflight: Preflight) -> None:
         AccessDeniedError: `by` is no operator.
     """
     waiting = Preflight.objects.filter(pk=preflight.pk, state=Preflight.State.QUEUED)
-    if not waiting.update(state=Preflight.State.ENDED, ended_at=timezone.now(), error=CANCELLED):
-        Preflight.objects.filter(pk=preflight.pk, state=Preflight.State.RUNNING).update(cancel_asked=True)
+    ended = {"state": Preflight.State.ENDED, "ended_at": timezone.now(), "cancelled_by": by}
+    if not waiting.update(**ended, error=cancelled_words(by.get_username())):
+        running = Preflight.objects.filter(pk=preflight.pk, state=Preflight.State.RUNNING)
+        running.filter(cancelled_by=None).update(cancelled_by=by)
+
+
+def cancelled_words(name: str) -> str:
+    """What is stored of one that the person of this name cancelled."""
+    return f"{name} cancelled it before its end"
 
 
 def begin(*, model: Model, worker: str, over_limit: bool = False) -> Preflight:

@@ -14,11 +14,12 @@ from django.utils import timezone
 
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
-from lab.models import Endpoint, Model, Preflight
+from lab.models import Endpoint, Model, Preflight, Role
 from lab.services import endpoints, harnesses, preflight_shown, preflight_work, preflights
 from lab.services.errors import FieldErrors
 from lab.services.processes import process_identity
 from lab.services.upkeep import Upkeep
+from tests.builders import person
 from tests.fakes.model_server import MODEL, LeakingXML, ModelServer, RefusesKeys, SGLang
 from tests.fakes.openai_server import Answer, JSONObject
 from tests.timing import SOON
@@ -170,16 +171,18 @@ class TestStopping:
         asked = preflights.ask(by=alice, model=model_at(hanging))
         thread, number = self._conducting(StopSignal())
         preflights.cancel(by=alice, preflight=asked)
+        preflights.cancel(by=person(Role.OPERATOR, name="late"), preflight=asked)
         thread.join(timeout=60)
         ended = Preflight.objects.get(pk=number)
-        assert (ended.state, ended.outcome, ended.error) == ("ended", "", preflights.CANCELLED)
+        assert (ended.state, ended.outcome) == ("ended", "")
+        assert (ended.error, ended.cancelled_by) == ("alice cancelled it before its end", alice)
 
     def test_one_that_waits_is_cancelled_at_once(self, alice: User) -> None:
         with ModelServer() as server:
             asked = preflights.ask(by=alice, model=model_at(server))
         preflights.cancel(by=alice, preflight=asked)
         asked.refresh_from_db()
-        assert (asked.state, asked.error) == ("ended", preflights.CANCELLED)
+        assert (asked.state, asked.error) == ("ended", "alice cancelled it before its end")
         assert preflights.claim_next(worker=ME) is None
 
     def test_a_worker_that_is_stopped_says_so(self, alice: User, hanging: Slow) -> None:

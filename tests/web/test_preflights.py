@@ -113,6 +113,7 @@ def test_one_that_waits_is_cancelled_and_earlier_ones_stay_readable(operator: Cl
         operator.post(f"{address(model)}cancel/")
     page = text_of(operator, address(model))
     assert "This preflight was not finished" in page
+    assert f"{Preflight.objects.latest('pk').cancelled_by} cancelled it before its end" in page
     earlier = text_of(operator, f"{address(model)}?number={first.pk}")
     assert "Nothing here would spoil a run" in earlier
     assert operator.get(f"{address(model)}?number=0").status_code == 404
