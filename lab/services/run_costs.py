@@ -168,15 +168,28 @@ def _charged(groups: list[_Group], name: str, part: str) -> dict[str, Decimal]:
     """Dollars for one part of the usage, by basis."""
     sums: dict[str, Decimal] = {}
     for group in groups:
-        prices = (group["price"] or {}).get("unit_prices") or {}
-        price, basis = prices.get(part), group["cost_basis"]
-        if price is None and basis != "table" and part.startswith("cache_"):
-            # A card charges cached input like any other unless it says something else.
-            price = prices.get("input")
-        if group[name] is None or price is None:
-            continue
-        sums[basis] = sums.get(basis, Decimal(0)) + group[name] * Decimal(str(price)) / _MILLION
+        charge = _charge(group, name, part)
+        if charge is not None:
+            basis = group["cost_basis"]
+            sums[basis] = sums.get(basis, Decimal(0)) + charge
     return sums
+
+
+def _charge(group: _Group, name: str, part: str) -> Decimal | None:
+    """Dollars for one part of the usage of calls with one price."""
+    prices = (group["price"] or {}).get("unit_prices") or {}
+    price = prices.get(part)
+    if price is None and part.startswith("cache_"):
+        # Neither table nor card charges cached input unlike other input unless it says so.
+        price = prices.get("input")
+    if group[name] is None or price is None:
+        return None
+    if part == "cache_write" and prices.get("cache_write_1h", price) != price:
+        # How much was written for an hour is not counted apart: it is what the other parts leave.
+        others = [_charge(group, *other) for _, *other in _PARTS if other[1] != part]
+        known = None not in (*others, group["paid"])
+        return group["paid"] - sum(filter(None, others), Decimal(0)) if known else None
+    return Decimal(group[name] * Decimal(str(price)) / _MILLION)
 
 
 def _basis(run: Run, facts: RunFacts, groups: list[_Group]) -> str:

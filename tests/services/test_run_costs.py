@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from lab.engine.llm.base import Cost
+from lab.engine.llm.base import Cost, Price
 from lab.engine.llm.usage import read_usage
 from lab.engine.pricing import price_call
 from lab.models import Model, Run
@@ -138,6 +139,52 @@ def test_cached_input_without_a_rate_of_its_own_is_charged_as_other_input_is(run
     found = bill(run, cost("0.1", "card", unit_prices={"input": Decimal(2), "output": Decimal(0)}))
     rows = {row.label: row.cost for row in found.rows}
     assert rows["Input, cached"] == "$0.0036"
+
+
+ANTHROPIC = {"input_tokens": 3, "cache_creation_input_tokens": 12_304, "cache_read_input_tokens": 900_000}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "raw"),
+    [
+        ("anthropic", "claude-2", {"prompt_tokens": 900, "prompt_tokens_details": {"cached_tokens": 400}}),
+        (
+            "openai",
+            "gpt-4o",
+            {
+                "prompt_tokens": 9_000,
+                "prompt_tokens_details": {"cached_tokens": 400, "cache_write_tokens": 70},
+            },
+        ),
+        ("anthropic", "claude-sonnet-4-5", ANTHROPIC),
+        (
+            "anthropic",
+            "claude-sonnet-4-5",
+            ANTHROPIC | {"cache_creation": {"ephemeral_1h_input_tokens": 12_304}},
+        ),
+        (
+            "anthropic",
+            "claude-sonnet-4-5",
+            ANTHROPIC | {"cache_creation": {"ephemeral_1h_input_tokens": 304}},
+        ),
+    ],
+)
+def test_the_parts_of_a_table_price_add_up_to_the_whole(
+    run: Run, provider: str, model: str, raw: dict[str, Any]
+) -> None:
+    usage = read_usage(raw | {"completion_tokens": 5_500})
+    price = Price(provider=provider, model=model)
+    at = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
+    priced = price_call(price, usage, model=model, at=at, base_url="")
+    for step in (1, 2):
+        answered = builders.answered(step, cost=priced)
+        reply = answered.reply.model_copy(update={"usage": usage})
+        builders.append(run, builders.asked(step), answered.model_copy(update={"reply": reply}))
+    found = bill(run)
+    parts = [row.cost for row in found.rows if not row.within]
+    assert sum(Decimal(part.removeprefix("$")) for part in parts) == pytest.approx(
+        Decimal(found.total.cost.removeprefix("$")), abs=Decimal("0.0003")
+    )
 
 
 def test_a_mean_of_several_bases_is_none(run: Run) -> None:
