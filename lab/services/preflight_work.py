@@ -24,6 +24,7 @@ from lab.services.known_secrets import redactor
 # two of them.
 REQUEST_SECONDS = 300.0
 LOOK_SECONDS = 0.5
+INTERRUPTED = "the command was interrupted before its end; run it again"
 STOPPED = "the lab was stopped before its end; run it again"
 
 _log = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ class _Work:
             self._end_with(f"the lab made a mistake ({type(error).__name__}); its log says more")
 
     def _why_stopped(self) -> str:
-        return preflights.cancelled_words(self._cancelled_by) if self._cancelled_by else STOPPED
+        if self._cancelled_by:
+            return preflights.cancelled_words(self._cancelled_by)
+        return INTERRUPTED if self._stop.reason == ExitReason.CANCELLED else STOPPED
 
     def _on_probe(self, shown: JSONObject) -> None:
         shown = self._redactor.json(shown)

@@ -185,13 +185,22 @@ class TestStopping:
         assert (asked.state, asked.error) == ("ended", "alice cancelled it before its end")
         assert preflights.claim_next(worker=ME) is None
 
-    def test_a_worker_that_is_stopped_says_so(self, alice: User, hanging: Slow) -> None:
+    @pytest.mark.parametrize(
+        ("reason", "said"),
+        [
+            (ExitReason.INFRASTRUCTURE_ERROR, preflight_work.STOPPED),
+            (ExitReason.CANCELLED, preflight_work.INTERRUPTED),
+        ],
+    )
+    def test_a_worker_that_is_stopped_says_so(
+        self, alice: User, hanging: Slow, reason: ExitReason, said: str
+    ) -> None:
         preflights.ask(by=alice, model=model_at(hanging))
         stop = StopSignal()
         thread, number = self._conducting(stop)
-        stop.set(ExitReason.INFRASTRUCTURE_ERROR)
+        stop.set(reason)
         thread.join(timeout=60)
-        assert Preflight.objects.get(pk=number).error == preflight_work.STOPPED
+        assert Preflight.objects.get(pk=number).error == said
 
     def test_what_was_taken_from_a_worker_is_written_no_more(self, alice: User, hanging: Slow) -> None:
         preflights.ask(by=alice, model=model_at(hanging))
