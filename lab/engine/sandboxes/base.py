@@ -97,9 +97,10 @@ class SandboxSpec:
     in login shells too. `label` names run and attempt, for finding orphans.
 
     `image` is what the sandbox's file system is made from, where a provider takes one: a reference such as
-    `registry/name:tag` or `name@sha256:…`. `build` is a folder with a Dockerfile that makes it instead.
-    `user` is whom commands run as inside ("" leaves it to the image or the provider). Providers without
-    images use the host's own system.
+    `registry/name:tag` or `name@sha256:…`. `build` is a folder with a Dockerfile that makes it instead, which
+    reaches the network when `build_network` says so; `image` then is the name it gets, which must stand for
+    the folder's content ("" leaves that to the provider). `user` is whom commands run as inside ("" leaves it
+    to the image or the provider). Providers without images use the host's own system.
     """
 
     label: str
@@ -112,6 +113,7 @@ class SandboxSpec:
     limits: SandboxLimits = SandboxLimits()
     image: str = ""
     build: Path | None = None
+    build_network: bool = False
     user: str = ""
 
 
@@ -218,7 +220,7 @@ class SandboxProvider(Protocol):
     ) -> Image | None:
         """Get what a sandbox is made from onto this machine, pulled or built; None where it needs no image.
 
-        Cheap when it is there already. `stop` breaks it off.
+        Cheap when it is there already, and only then is `progress` never called. `stop` breaks it off.
 
         Raises:
             SandboxLostError: it cannot be had; the text says why and what to do.
