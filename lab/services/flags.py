@@ -11,7 +11,7 @@ from django.db.models import Count, Min
 from lab.engine.events import Event as AnyEvent
 from lab.engine.events import ModelCallFinished
 from lab.engine.llm.base import Reply
-from lab.engine.llm.leaks import leaked_call
+from lab.engine.llm.leaks import Leak, leaked_call
 from lab.models import LEAKED_CALLS, Event, Flag, Run
 
 STEPS_SHOWN = 12
@@ -53,23 +53,41 @@ class FlaggedRun(NamedTuple):
 
 
 def parser_fault(reply: Reply, *, tools: Sequence[str] = ()) -> str:
-    """What in a reply to a request with native tools looks like a call that was not parsed; "" for none."""
+    """What in a reply to a request with native tools looks like a call that was not parsed; "" for none.
+
+    `tools` are the names of the harness's tools: calls in Python's form are known by them.
+    """
     if any(call.name for call in reply.tool_calls):
         return ""
-    leak = leaked_call(reply.content, tools)
-    if leak is not None and leak.kind in _CALL_FORMS:
-        return f"the reply holds {_CALL_FORMS[leak.kind]}, which nothing executes"
+    # What a model thinks of is a call only where nothing follows it.
+    where, text = ("reply", reply.content) if reply.content.strip() else ("reasoning", reply.reasoning)
+    leak = leaked_call(text, tools)
+    if leak is not None and (leak.kind != "python" or _stands_as_call(text, leak)):
+        return f"the {where} holds {_CALL_FORMS[leak.kind]}, which nothing executes"
     return _DROPPED if reply.finish_reason == "tool_calls" or reply.tool_calls else ""
+
+
+def _stands_as_call(text: str, leak: Leak) -> bool:
+    """In a list, as such parsers want it, or at the very beginning; elsewhere it may be quoted code."""
+    return text[leak.start] == "[" or not text[: leak.start].strip()
 
 
 def note(*, run_id: int, events: Iterable[tuple[int, AnyEvent]]) -> None:
     """Flag what the events show, each with its number. Part of the append that stores them."""
-    found = []
-    for seq, event in events:
-        if isinstance(event, ModelCallFinished) and (detail := parser_fault(event.reply)):
-            found.append(_flag(run_id, seq, event.step, detail))
-    if found and _takes_native_calls(run_id):
-        Flag.objects.bulk_create(found, ignore_conflicts=True)
+    answers = [(seq, event) for seq, event in events if isinstance(event, ModelCallFinished)]
+    # Most replies hold calls, and need no look at the harness.
+    if all(any(call.name for call in event.reply.tool_calls) for _, event in answers):
+        return
+    config = Run.objects.values_list("arm__harness_version__config", flat=True).get(pk=run_id) or {}
+    if config.get("protocol", "native") != "native":
+        return
+    tools = [tool["name"] for tool in config.get("tools", ())]
+    found = [
+        _flag(run_id, seq, event.step, fault)
+        for seq, event in answers
+        if (fault := parser_fault(event.reply, tools=tools))
+    ]
+    Flag.objects.bulk_create(found, ignore_conflicts=True)
 
 
 @transaction.atomic
@@ -107,9 +125,3 @@ def flagged_runs(experiment_id: int) -> list[FlaggedRun]:
 
 def _flag(run_id: int, seq: int, step: int, detail: str) -> Flag:
     return Flag(run_id=run_id, code=LEAKED_CALLS, event_seq=seq, step=step, detail=detail)
-
-
-def _takes_native_calls(run_id: int) -> bool:
-    """Whether the run's harness speaks the protocol in which the server parses calls."""
-    config = Run.objects.values_list("arm__harness_version__config", flat=True).get(pk=run_id)
-    return bool((config or {}).get("protocol", "native") == "native")

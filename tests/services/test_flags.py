@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.engine.harnesses.base import ToolDefinition
 from lab.engine.llm.base import ModelConfig, Price, Reply
 from lab.engine.preflight.exchange import Asking
 from lab.models import LEAKED_CALLS, Flag, HarnessVersion, Run
@@ -19,6 +20,7 @@ from tests.fakes.openai_server import FakeOpenAI, JSONObject, plain
 
 pytestmark = pytest.mark.django_db
 
+BASH = ToolDefinition(name="Bash", executor="bash")
 LEAK = '<tool_call>{"name": "Bash", "arguments": {"command": "ls"}}</tool_call>'
 JSON_LEAK = 'I look.\n```json\n{"name": "Bash", "arguments": {"command": "ls"}}\n```'
 
@@ -26,7 +28,8 @@ JSON_LEAK = 'I look.\n```json\n{"name": "Bash", "arguments": {"command": "ls"}}\
 def run_with(*events: Any, protocol: str = "native") -> Run:
     run = builders.run(status=Run.Status.PREPARING)
     version = run.arm.harness_version
-    HarnessVersion.objects.filter(pk=version.pk).update(config={**version.config, "protocol": protocol})
+    config = {**version.config, "protocol": protocol, "tools": [BASH.model_dump(mode="json")]}
+    HarnessVersion.objects.filter(pk=version.pk).update(config=config)
     builders.start(run)
     builders.append(run, *events)
     found = run_pages.find_run(run.pk)
@@ -47,8 +50,24 @@ def test_calls_in_the_text_flag_the_run_with_step_and_event() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ({"content": 'I look.\n[Bash(command="ls")]'}, "the reply holds a call in Python's form"),
+        ({"content": 'Bash(command="ls")'}, "the reply holds a call in Python's form"),
+        ({"reasoning": f"I look. {LEAK}"}, "the reasoning holds a call as markup of a template"),
+    ],
+)
+def test_calls_in_pythons_form_and_in_reasoning_alone_flag_it_too(reply: JSONObject, said: str) -> None:
+    run = run_with(builders.asked(1), builders.answered(1, **reply))
+    assert Flag.objects.get(run=run).detail.startswith(said)
+    assert flags.rebuild(run_id=run.pk) == 1
+
+
+@pytest.mark.parametrize(
     "reply",
     [
+        {"content": 'Done: the shell is run by\n```python\nBash(command="ls")\n```'},
+        {"content": "Done.", "reasoning": f"I could say {LEAK}, but it is done."},
         {"content": "Done: I ran `ls`.\n```bash\nls\n```"},
         {"content": 'The config is {"name": "x", "value": 3}.'},
         {"content": ""},
