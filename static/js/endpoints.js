@@ -2,7 +2,7 @@
 
 import { onKey } from "./keys.js";
 
-for (const [key, selector] of [["n", "[data-new]"], ["e", "[data-edit]"]]) {
+for (const [key, selector] of [["n", "[data-new]"], ["e", "[data-edit]"], ["p", "[data-preflight]"]]) {
   onKey(key, () => {
     const target = document.querySelector(selector);
     if (!target) return false;

@@ -43,9 +43,39 @@ def test_the_list_shows_endpoints_with_their_models_prices_and_runs(viewer: Clie
     assert f'<a href="{at(run)}">{run.arm.model.name}</a>' in page
     assert "unknown, not in the price table" in page
     assert "$0, scripted" in page
-    assert '<td class="number">1</td>' in page
+    assert 'data-label="runs">1</td>' in page
     assert "Add models" not in page
     assert "Connect an endpoint" not in page
+
+
+def test_a_name_that_means_a_model_elsewhere_is_not_listed_at_its_first_endpoint(
+    viewer: Client, run: Run
+) -> None:
+    first = run.arm.model
+    other = Endpoint.objects.create(name="rack 4", base_url="http://127.0.0.1:2/v1")
+    Model.objects.create(endpoint=other, name=first.name, model_id="m", version=2)
+    assert first.name not in text(viewer, f"/endpoints/{first.endpoint_id}/")
+    assert first.name in text(viewer, f"/endpoints/{other.pk}/")
+
+
+@pytest.mark.parametrize("address", ["/endpoints/", "/endpoints/{}/"])
+def test_hundreds_of_models_are_listed_with_their_cards_in_few_queries(
+    viewer: Client, run: Run, address: str, django_assert_max_num_queries: Any
+) -> None:
+    endpoint = run.arm.model.endpoint
+    Model.objects.bulk_create(
+        Model(endpoint=endpoint, name=f"m{n}", model_id=f"m{n}", price_basis="card") for n in range(200)
+    )
+    PriceCard.objects.create(
+        endpoint=endpoint,
+        model_id="m7",
+        basis="card",
+        rates={"input": "1", "output": "2"},
+        valid_from=run.created_at,
+    )
+    with django_assert_max_num_queries(20):
+        page = text(viewer, address.format(endpoint.pk))
+    assert page.count("no own card holds now") == 199
 
 
 def test_an_endpoints_page_names_its_headers_and_never_their_values(
