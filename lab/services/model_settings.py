@@ -20,7 +20,7 @@ from lab.services.locks import one_at_a_time
 BASES = ("table", "card", "gpu_hours", "reference", "unknown")
 COPIED = (
     *("endpoint", "name", "model_id", "context_window", "max_tokens_per_turn", "sampling", "extra_body"),
-    *("price_basis", "price_provider", "price_model"),
+    *("price_basis", "price_provider", "price_model", "retired"),
 )
 
 
@@ -30,7 +30,7 @@ def change(*, by: User, model: Model, typed: Mapping[str, str]) -> Model:
 
     `typed` may hold sampling and extra_body (JSON objects), max_tokens_per_turn and context_window (tokens),
     price_basis, price_provider, price_model. What is missing stays as it is; the same settings change
-    nothing.
+    nothing. A retired model stays retired.
 
     Raises:
         AccessDeniedError: `by` is no admin.

@@ -93,6 +93,14 @@ def test_a_retired_model_is_launched_no_more_until_it_comes_back(alice: User, us
     assert Model.objects.in_use().filter(pk=used.pk).exists()
 
 
+def test_a_retired_model_with_other_settings_stays_retired(alice: User, used: Model) -> None:
+    model_settings.retire(by=alice, model=used)
+    used.refresh_from_db()
+    newer = model_settings.change(by=alice, model=used, typed={"context_window": "8192"})
+    assert (newer.version, newer.retired) == (2, True)
+    assert not Model.objects.in_use().filter(name=used.name).exists()
+
+
 def test_connecting_the_model_again_keeps_its_settings(alice: User) -> None:
     with FakeOpenAI(listed=models({"id": "m", "max_model_len": 8192})) as server:
         first = endpoints.connect(by=alice, base_url=server.base_url, model_id="m")
