@@ -35,14 +35,15 @@ class Endpoint(models.Model):
 
 
 class ModelQuerySet(models.QuerySet["Model"]):
+    def newest(self) -> ModelQuerySet:
+        """The newest version of each model, whatever was retired."""
+        newer = Model.objects.filter(name=models.OuterRef("name"), version__gt=models.OuterRef("version"))
+        return self.filter(~models.Exists(newer)).select_related("endpoint")
+
     def in_use(self) -> ModelQuerySet:
         """The newest version of each model that was not retired, nor its endpoint; scripted ones last."""
-        newer = Model.objects.filter(name=models.OuterRef("name"), version__gt=models.OuterRef("version"))
-        return (
-            self.filter(~models.Exists(newer), retired=False, endpoint__retired=False)
-            .select_related("endpoint")
-            .order_by("endpoint__scripted", "name")
-        )
+        in_use = self.newest().filter(retired=False, endpoint__retired=False)
+        return in_use.order_by("endpoint__scripted", "name")
 
 
 class Model(models.Model):

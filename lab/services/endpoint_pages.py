@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from django.db.models import Count, Q, QuerySet
-from django.utils import timezone
 
+from lab.engine.llm.base import RateCard, Usage
 from lab.models import Endpoint, Experiment, Model, Run
 from lab.render.numbers import dollars
 from lab.render.text import visible_text
 from lab.services import price_cards
 from lab.services.endpoint_settings import is_own
-from lab.services.endpoints import key_is_set, model_config
+from lab.services.endpoints import cost_now, key_is_set, price_basis
 from lab.services.model_settings import is_used
 from lab.services.price_cards import BASIS_WORDS, RATES
 
@@ -86,10 +86,9 @@ PART_WORDS = {
 def endpoints_listed() -> list[EndpointRow]:
     """Every endpoint that was not retired, those the lab serves itself last."""
     shown = Endpoint.objects.filter(retired=False)
-    counts = _counts(Model.objects.filter(endpoint__in=shown))
     models: dict[int, list[ModelRow]] = {}
-    for model in Model.objects.in_use().filter(endpoint__in=shown):
-        models.setdefault(model.endpoint_id, []).append(_row(model, counts))
+    for row in _rows(Model.objects.in_use().filter(endpoint__in=shown), shown):
+        models.setdefault(row.model.endpoint_id, []).append(row)
     rows = [
         EndpointRow(endpoint, is_own(endpoint), key_is_set(endpoint=endpoint), models.get(endpoint.pk, []))
         for endpoint in shown
@@ -101,18 +100,18 @@ def endpoints_listed() -> list[EndpointRow]:
 
 def endpoint_row(endpoint: Endpoint) -> EndpointRow:
     """The endpoint with its models, also when it was retired itself."""
-    models = Model.objects.filter(endpoint=endpoint)
-    counts = _counts(models)
-    newest = {model.name: model for model in models.select_related("endpoint").order_by("version")}
-    kept = sorted((m for m in newest.values() if not m.retired), key=lambda model: model.name)
-    rows = [_row(model, counts) for model in kept]
+    rows = _rows(_newest_at(endpoint).filter(retired=False), [endpoint])
     return EndpointRow(endpoint, is_own(endpoint), key_is_set(endpoint=endpoint), rows)
 
 
-def retired_models(endpoint: Endpoint) -> list[Model]:
-    """The newest versions of models that were retired, and retired endpoints' are not among them."""
-    newest = {model.name: model for model in Model.objects.filter(endpoint=endpoint).order_by("version")}
-    return sorted((model for model in newest.values() if model.retired), key=lambda model: model.name)
+def retired_models(endpoint: Endpoint) -> QuerySet[Model]:
+    """The newest versions of its models that were retired."""
+    return _newest_at(endpoint).filter(retired=True)
+
+
+def _newest_at(endpoint: Endpoint) -> QuerySet[Model]:
+    """Models that stand for the endpoint still: a name may have come to mean a model elsewhere."""
+    return Model.objects.newest().filter(endpoint=endpoint).order_by("name")
 
 
 def retired_endpoints() -> QuerySet[Endpoint]:
@@ -144,20 +143,14 @@ def model_page(model: Model) -> ModelPage:
     )
 
 
-def price_now(model: Model) -> PriceNow:
-    """The price of a call that is made now, with its basis."""
-    # Imported late: the price table is large.
-    from lab.engine.llm.base import Usage
-    from lab.engine.pricing import price_call
-
-    config = model_config(model)
-    usage = Usage(input_total=1, cache_read=0, output_total=1)
-    cost = price_call(config.price, usage, model=config.model_id, at=timezone.now(), base_url=config.base_url)
+def price_now(model: Model, *, cards: tuple[RateCard, ...] | None = None) -> PriceNow:
+    """The price of a call that is made now, with its basis; `cards` as for `endpoints.cost_now`."""
+    cost = cost_now(model, Usage(input_total=1, cache_read=0, output_total=1), cards=cards)
     rates = [
         (PART_WORDS[part], f"{dollars(cost.unit_prices[part])}") for part in RATES if part in cost.unit_prices
     ]
     return PriceNow(
-        basis=BASIS_WORDS[config.price.basis],
+        basis=BASIS_WORDS[price_basis(model)],
         known=cost.amount is not None,
         matched=visible_text(cost.matched),
         note=visible_text(cost.note) if cost.amount is None else "",
@@ -165,8 +158,15 @@ def price_now(model: Model) -> PriceNow:
     )
 
 
-def _row(model: Model, counts: dict[str, Counted]) -> ModelRow:
-    now = price_now(model)
+def _rows(models: QuerySet[Model], endpoints: Iterable[Endpoint]) -> list[ModelRow]:
+    """These models of the endpoints for a list; as few queries for hundreds as for one."""
+    counts = _counts(Model.objects.filter(endpoint__in=endpoints))
+    cards = price_cards.rate_cards_at(endpoints)
+    return [_row(model, counts, cards.get((model.endpoint_id, model.model_id), ())) for model in models]
+
+
+def _row(model: Model, counts: dict[str, Counted], cards: tuple[RateCard, ...]) -> ModelRow:
+    now = price_now(model, cards=cards)
     if model.scripted or model.replay:
         price = f"$0, {now.basis}"
     else:

@@ -11,12 +11,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from lab.engine.errors import InvalidValueError
-from lab.engine.llm.base import ModelConfig, Price, Usage
+from lab.engine.llm.base import Cost, ModelConfig, Price, RateCard, Usage
 from lab.models import Endpoint, Model, Role
 from lab.services import endpoint_fields as fields
 from lab.services import price_cards
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector
+from lab.services.locks import one_at_a_time
 
 SCRIPTED_ENDPOINT, REPLAY_ENDPOINT = "scripted", "replay"
 # Served by the lab itself, without an address.
@@ -81,7 +82,12 @@ def connect(
     errors.raise_if_any()
     window = _ask_server(asked, errors)
     errors.raise_if_any()
-    return _store(asked._replace(context_window=asked.context_window or window))
+    with transaction.atomic():
+        one_at_a_time("models")
+        # Somebody may have taken it while the server was asked.
+        _check_name_is_free(asked, replace, errors)
+        errors.raise_if_any()
+        return _store(asked._replace(context_window=asked.context_window or window))
 
 
 def key_for(endpoint: Endpoint) -> str:
@@ -114,23 +120,30 @@ def key_variables_in_use() -> list[str]:
 
 def price_is_known(model: Model) -> bool:
     """Whether a call of the model made now would have a price; scripted models and replays cost nothing."""
+    return model.scripted or cost_now(model, Usage(input_total=1, output_total=1)).amount is not None
+
+
+def cost_now(model: Model, usage: Usage, *, cards: tuple[RateCard, ...] | None = None) -> Cost:
+    """What a call of the model with this usage would cost if it were made now. `cards` as for the config."""
     # Imported late: the table is large.
     from lab.engine.pricing import price_call
 
-    if model.scripted:
-        return True
-    config = model_config(model)
-    usage = Usage(input_total=1, output_total=1)
+    config = model_config(model, cards=cards)
     at = dt.datetime.now(dt.UTC)
-    return (
-        price_call(config.price, usage, model=config.model_id, at=at, base_url=config.base_url).amount
-        is not None
-    )
+    return price_call(config.price, usage, model=config.model_id, at=at, base_url=config.base_url)
 
 
-def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
-    """The model as the engine takes it. `base_url` is that of the scripted server, if it is scripted."""
+def model_config(
+    model: Model, *, base_url: str = "", cards: tuple[RateCard, ...] | None = None
+) -> ModelConfig:
+    """The model as the engine takes it.
+
+    `base_url` is that of the scripted server, if it is scripted; `cards` are the price cards of its id, where
+    they have been read already.
+    """
     endpoint = model.endpoint
+    if cards is None:
+        cards = price_cards.rate_cards(endpoint_id=model.endpoint_id, model_id=model.model_id)
     return ModelConfig(
         name=model.name,
         model_id=model.model_id,
@@ -144,10 +157,7 @@ def model_config(model: Model, *, base_url: str = "") -> ModelConfig:
         connect_timeout=endpoint.connect_timeout,
         read_timeout=endpoint.read_timeout,
         price=Price(
-            basis=price_basis(model),
-            provider=model.price_provider,
-            model=model.price_model,
-            cards=price_cards.rate_cards(endpoint_id=model.endpoint_id, model_id=model.model_id),
+            basis=price_basis(model), provider=model.price_provider, model=model.price_model, cards=cards
         ),
     )
 
@@ -176,9 +186,11 @@ def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
     from lab.engine.llm.endpoint import check_model
 
     key = os.environ.get(asked.key_variable, "") if asked.key_variable else ""
+    known = _known_endpoint(asked)
+    headers = known.headers if known is not None else {}
     try:
         return check_model(
-            asked.base_url, asked.model_id, key, key_variable=asked.key_variable
+            asked.base_url, asked.model_id, key, headers, key_variable=asked.key_variable
         ).context_window
     except InvalidValueError as error:
         field = "key_variable" if error.field == "key" else error.field
@@ -186,7 +198,6 @@ def _ask_server(asked: _Asked, errors: FieldErrorCollector) -> int | None:
         return None
 
 
-@transaction.atomic
 def _store(asked: _Asked) -> Model:
     endpoint = _endpoint(asked)
     values = {
@@ -208,10 +219,15 @@ def _store(asked: _Asked) -> Model:
 _KEPT = ("max_tokens_per_turn", "sampling", "extra_body", "price_basis", "price_provider", "price_model")
 
 
-def _endpoint(asked: _Asked) -> Endpoint:
-    known = Endpoint.objects.filter(
+def _known_endpoint(asked: _Asked) -> Endpoint | None:
+    """The endpoint that the model would join."""
+    return Endpoint.objects.filter(
         base_url=asked.base_url, key_variable=asked.key_variable, scripted=False, retired=False
     ).first()
+
+
+def _endpoint(asked: _Asked) -> Endpoint:
+    known = _known_endpoint(asked)
     if known is not None:
         return known
     host = urlsplit(asked.base_url).netloc

@@ -228,17 +228,12 @@ def wanted_windows() -> dict[str, int]:
 
 def over_limit_cost(model: Model) -> OverLimit:
     """What the over-limit request sends, one token more than fits, and its price by the model's basis."""
-    # Imported late: the price table is large.
-    from lab.engine.pricing import price_call
-
     newest = newest_ended([model]).get(model.pk)
     window = (newest.measured.get("context_window_tokens") if newest else None) or model.context_window
     if not window:
         return OverLimit(None, None, "how much context the server has is not known yet")
-    config = endpoints.model_config(model)
     usage = Usage(input_total=window + 1, input_uncached=window + 1, output_total=1)
-    now = timezone.now()
-    cost = price_call(config.price, usage, model=config.model_id, at=now, base_url=config.base_url)
+    cost = endpoints.cost_now(model, usage)
     return OverLimit(window + 1, cost.amount, cost.note)
 
 

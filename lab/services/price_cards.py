@@ -6,7 +6,7 @@ A call keeps the prices it was charged with, so a card that is added, ended or r
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -140,6 +140,15 @@ def rate_cards(*, endpoint_id: int, model_id: str) -> tuple[RateCard, ...]:
     """The cards of a model id at an endpoint as the engine takes them, oldest first."""
     cards = PriceCard.objects.filter(endpoint_id=endpoint_id, model_id=model_id).order_by("valid_from")
     return tuple(_rate_card(card) for card in cards)
+
+
+def rate_cards_at(endpoints: Iterable[Endpoint]) -> dict[tuple[int, str], tuple[RateCard, ...]]:
+    """The same for everything at these endpoints in one query, by endpoint row and model id."""
+    found: dict[tuple[int, str], tuple[RateCard, ...]] = {}
+    for card in PriceCard.objects.filter(endpoint__in=endpoints).order_by("valid_from"):
+        key = (card.endpoint_id, card.model_id)
+        found[key] = (*found.get(key, ()), _rate_card(card))
+    return found
 
 
 def shown(*, endpoint_id: int, model_id: str) -> list[ShownCard]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import InvalidValueError
@@ -12,7 +13,7 @@ from lab.models import Endpoint, Model
 from lab.services import endpoints
 from lab.services.errors import AccessDeniedError, FieldErrors
 from lab.services.known_secrets import known_secrets
-from tests.fakes.openai_server import FakeOpenAI, html, models, plain
+from tests.fakes.openai_server import Answer, FakeOpenAI, Request, html, models, plain
 from tests.whole_lab import free_port
 
 
@@ -65,6 +66,30 @@ def test_a_name_in_use_is_taken_by_another_model_only_on_purpose(alice: User) ->
         assert list(Model.objects.all()) == [first]
         second = endpoints.connect(**values, model_id="n", replace="mine")
     assert (second.name, second.version, second.model_id) == ("mine", 2, "n")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_name_that_was_taken_while_the_server_was_asked_is_refused(alice: User) -> None:
+    class Meanwhile(FakeOpenAI):
+        def take(self, request: Request) -> Answer:
+            # Somebody else connects another model while this answer is waited for.
+            endpoints.connect(by=alice, base_url=two.base_url, model_id="m", name="coder")
+            connections.close_all()
+            return super().take(request)
+
+    with FakeOpenAI(listed=models("m")) as two, Meanwhile(listed=models("m")) as one:
+        with pytest.raises(FieldErrors) as raised:
+            endpoints.connect(by=alice, base_url=one.base_url, model_id="m", name="coder")
+        assert f"is m at {two.base_url} already" in raised.value.errors["name"]
+    assert Model.objects.get(name="coder").endpoint.base_url == two.base_url
+
+
+def test_a_server_is_asked_with_the_headers_of_the_endpoint_that_it_is(alice: User) -> None:
+    with FakeOpenAI(listed=models("m")) as server:
+        Endpoint.objects.create(name="own", base_url=server.base_url, headers={"X-Team": "blue"})
+        model = endpoints.connect(by=alice, base_url=server.base_url, model_id="m")
+    assert model.endpoint.name == "own"
+    assert server.requests[0].headers["x-team"] == "blue"
 
 
 def test_a_server_at_another_address_does_not_take_a_name_over(alice: User) -> None:
