@@ -81,6 +81,12 @@ def _draft(config: HarnessConfig, based_on: HarnessConfig | None) -> Draft:
     return Draft(config, found, same_as, f"{config.name} v{newest + 1}", difference)
 
 
+def newer_than(version: HarnessVersion) -> HarnessVersion | None:
+    """The newest version of the harness where it is not this one."""
+    newer = version.harness.versions.filter(version__gt=version.version)
+    return newer.select_related("harness").order_by("-version").first()
+
+
 def offered_tools() -> dict[str, list[tuple[str, str]]]:
     """What can be added to a harness: group -> value and name, the presets' tools and bare executors."""
     groups = {

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Max
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
@@ -34,6 +33,17 @@ class Stored(NamedTuple):
     created: bool
 
 
+class NewerVersionError(InvalidConfigError):
+    """A version was stored that somebody who stores the next one has not seen; `newest` is it."""
+
+    def __init__(self, newest: HarnessVersion) -> None:
+        self.newest = newest
+        person = newest.source.get("by")
+        made = f"{newest} was made{f' by {person}' if person else ''} since you looked"
+        reason = f"{made}, and is not part of this; see what differs, then save again to make the next one"
+        super().__init__([Problem("harness", "", reason)])
+
+
 def sync_presets() -> list[HarnessVersion]:
     """The presets that come with the lab, each as a version; a changed preset becomes a new one.
 
@@ -45,21 +55,28 @@ def sync_presets() -> list[HarnessVersion]:
 
 @for_role(Role.OPERATOR)
 def create_version(
-    *, by: User, config: HarnessConfig, based_on: HarnessVersion | None = None
+    *,
+    by: User,
+    config: HarnessConfig,
+    based_on: HarnessVersion | None = None,
+    seen_newest: int | None = None,
 ) -> HarnessVersion:
     """The version with this content: the one that is there, else a new one of the harness `config.name`.
 
-    Its source says who made it, and from which version, and what that one was made from.
+    Its source says who made it, and from which version, and what that one was made from. `seen_newest` is
+    the harness's newest version as its maker knows it, None where any may have been stored since.
 
     Raises:
         AccessDeniedError: `by` is no operator.
+        NewerVersionError: there is a newer version than `seen_newest`.
         InvalidConfigError: everything that is wrong with it, or a name that is a preset's or another
             family's.
     """
     source: JSONObject = {"kind": "edited", "by": by.get_username()}
     if based_on is not None:
         source |= {"based_on": str(based_on), **_origin(based_on.source)}
-    return store_version(config=config.model_copy(update={"source": source}))
+    made = config.model_copy(update={"source": source})
+    return stored(config=made, seen_newest=seen_newest).version
 
 
 @for_role(Role.OPERATOR)
@@ -131,12 +148,13 @@ def store_version(*, config: HarnessConfig, preset: bool = False) -> HarnessVers
     return stored(config=config, preset=preset).version
 
 
-def stored(*, config: HarnessConfig, preset: bool = False) -> Stored:
+def stored(*, config: HarnessConfig, preset: bool = False, seen_newest: int | None = None) -> Stored:
     """The version with this content: the one that is there, else the next one of the harness `config.name`.
 
     What stands outside the digest (name, wording, suggested sampling, source) makes no version of its own.
 
     Raises:
+        NewerVersionError: it is new, and so is the harness's newest version to who has seen `seen_newest`.
         InvalidConfigError: it cannot be used; or it is new, and its name a preset's or of another family.
     """
     # The lab's own presets are checked by its tests: reading jsonschema would slow every start down.
@@ -146,18 +164,20 @@ def stored(*, config: HarnessConfig, preset: bool = False) -> Stored:
     with transaction.atomic():
         # Versions are counted: who comes second must see what the first one stored.
         one_at_a_time("harnesses")
-        return _stored(config, preset)
+        return _stored(config, preset, seen_newest)
 
 
-def _stored(config: HarnessConfig, preset: bool) -> Stored:
+def _stored(config: HarnessConfig, preset: bool, seen_newest: int | None) -> Stored:
     known = HarnessVersion.objects.filter(digest=config.digest).select_related("harness").first()
     if known is not None:
         return Stored(known, False)
     harness = _harness(config, preset)
-    newest = harness.versions.aggregate(newest=Max("version"))["newest"] or 0
+    newest = harness.versions.select_related("harness").order_by("-version").first()
+    if newest is not None and seen_newest is not None and newest.version > seen_newest:
+        raise NewerVersionError(newest)
     version = HarnessVersion.objects.create(
         harness=harness,
-        version=newest + 1,
+        version=newest.version + 1 if newest else 1,
         digest=config.digest,
         config=config.model_dump(mode="json"),
         source=config.source,

@@ -20,6 +20,7 @@ from lab.models import HarnessVersion, Role
 from lab.services import harness_drafts, harness_pages, harness_requests, harnesses
 from lab.services.harness_differences import shown_differences
 from lab.services.harness_drafts import Draft
+from lab.services.harnesses import NewerVersionError
 from lab.web.forms import row_number
 from lab.web.harness_fields import located_in, said_of, sections_of, tool_fields
 from lab.web.harness_form import HarnessForm, tool_form
@@ -62,12 +63,16 @@ def harness_edit(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 @dataclass(frozen=True)
 class _Editing:
-    """What is being edited: the version it begins as, and as what."""
+    """What is being edited: the version it begins as, and as what.
+
+    `seen` is the harness's newest version that the person was told of.
+    """
 
     request: HttpRequest
     version: HarnessVersion
     base: HarnessConfig
     is_clone: bool
+    seen: int
 
     def checked(self, form: HarnessForm) -> Draft:
         raw, unread = form.raw()
@@ -81,7 +86,8 @@ def _editor(request: HttpRequest, version: HarnessVersion, *, is_clone: bool) ->
     if base is None:
         messages.error(request, f"This lab cannot read the content of {version}.")
         return redirect("harness", version.pk)
-    editing = _Editing(request, version, base, is_clone)
+    seen = row_number(request.POST.get("seen_newest", "")) or version.version
+    editing = _Editing(request, version, base, is_clone, seen)
     name = harnesses.free_name(name=version.harness.name) if is_clone else version.harness.name
     begun = base.model_copy(update={"name": name})
     if request.method != "POST":
@@ -96,7 +102,7 @@ def _editor(request: HttpRequest, version: HarnessVersion, *, is_clone: bool) ->
 
 def _answer(editing: _Editing, form: HarnessForm, action: str) -> HttpResponseBase:
     """A form that was sent: saved, or what is wrong with it and what it would become."""
-    draft = editing.checked(form)
+    draft, is_told = editing.checked(form), False
     if action == "save" and draft.same_as is not None:
         # Nothing would be made, and what was typed beside what a model sees would be lost.
         reason = f"is what {draft.same_as} is already; change something that a model sees, or use that one"
@@ -104,19 +110,27 @@ def _answer(editing: _Editing, form: HarnessForm, action: str) -> HttpResponseBa
     elif action == "save" and draft.config is not None:
         try:
             return _save(editing, draft.config)
+        except NewerVersionError as refused:
+            draft, is_told = editing.checked(form), True
+            draft = replace(draft, problems=[*refused.problems, *draft.problems])
         except InvalidConfigError as refused:
             # Somebody else took the name in this moment.
             draft = Draft(None, refused.problems)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if action == "save" else HTTPStatus.OK
     if _is_script(editing.request) and action != "render":
-        context = _checked_context(editing, form, draft)
+        context = _checked_context(editing, form, draft, is_told=is_told)
         return render(editing.request, "harnesses/_checked.html", context, status=status)
     return _page(editing, form, draft, status=status)
 
 
 def _save(editing: _Editing, config: HarnessConfig) -> HttpResponseBase:
     request = editing.request
-    version = harnesses.create_version(by=signed_in(request), config=config, based_on=editing.version)
+    version = harnesses.create_version(
+        by=signed_in(request),
+        config=config,
+        based_on=editing.version,
+        seen_newest=None if editing.is_clone else editing.seen,
+    )
     messages.success(request, f"{version} can be chosen under Launch.")
     if _is_script(request):
         response = HttpResponse(status=HTTPStatus.CREATED)
@@ -144,20 +158,27 @@ def _page(editing: _Editing, form: HarnessForm, draft: Draft, *, status: int = H
     located = located_in(form, draft.problems)
     context = {
         "place": "harnesses",
-        "is_clone": editing.is_clone,
         "sections": sections_of(form, located, name_is_fixed=not editing.is_clone),
         "edited_tools": [tool_fields(tool, located) for tool in form.tools],
         "offered": harness_drafts.offered_tools(),
-        **_checked_context(editing, form, draft),
+        **_checked_context(editing, form, draft, is_told=True),
     }
     return render(editing.request, "harnesses/editor.html", context, status=status)
 
 
-def _checked_context(editing: _Editing, form: HarnessForm, draft: Draft) -> dict[str, Any]:
-    """What is said of a draft beside its form: problems, what it would become, and the request."""
+def _checked_context(editing: _Editing, form: HarnessForm, draft: Draft, *, is_told: bool) -> dict[str, Any]:
+    """What is said of a draft beside its form: problems, what it would become, and the request.
+
+    A newer version is shown at once, and counts as seen once the person `is_told` of it: by the page that
+    was asked for, or by a save that was refused. A check beside one's typing can be overlooked.
+    """
+    newer = None if editing.is_clone else harness_drafts.newer_than(editing.version)
     choices = request_choices(editing.request.POST or editing.request.GET)
     context: dict[str, Any] = {
         "version": editing.version,
+        "is_clone": editing.is_clone,
+        "newer": newer,
+        "seen_newest": newer.version if newer and is_told else editing.seen,
         "draft": draft,
         "located": located_in(form, draft.problems),
         "differences": shown_differences(draft.difference.content) if draft.difference else [],

@@ -168,11 +168,14 @@ function goTo(link) {
 
 // ---- what was typed is kept -------------------------------------------------------------------------------------
 
+// What a draft does not hold: the form's key, and which newest version somebody was told of when it was typed.
+const NOT_KEPT = new Set(["csrfmiddlewaretoken", "seen_newest"]);
+
 let keeping = null;
 function keep() {
   clearTimeout(keeping);
   keeping = setTimeout(() => {
-    const fields = [...new FormData(form)].filter(([name, value]) => name !== "csrfmiddlewaretoken" && typeof value === "string");
+    const fields = [...new FormData(form)].filter(([name, value]) => !NOT_KEPT.has(name) && typeof value === "string");
     try {
       localStorage.setItem(KEPT, JSON.stringify({ at: Date.now(), fields }));
     } catch {

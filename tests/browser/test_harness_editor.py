@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.watching import AWAY, Tab
+from tests.whole_lab import wait_for
 
 
 @pytest.fixture
@@ -129,6 +130,92 @@ def test_what_was_typed_outlives_a_lost_session_and_a_closed_page(tab: Tab, edit
     page.keyboard.press("n")
     page.wait_for_url("**/clone/")
     expect(page.locator("#editor-notice")).to_be_hidden()
+
+
+OF_ONES_OWN = """
+from django.contrib.auth.models import User
+from lab.engine.harnesses.presets import load_preset
+from lab.services import harnesses
+name, prompt, steps = arguments
+leaf = load_preset("leaf-compatible")
+limits = leaf.limits.model_copy(update={"max_steps": steps})
+config = leaf.model_copy(update={"name": name, "system_prompt": prompt, "limits": limits})
+print(harnesses.create_version(by=User.objects.get(username="admin"), config=config).pk)
+"""
+
+
+def version_of_ones_own(tab: Tab, name: str, prompt: str, *, steps: int = 150) -> int:
+    """The number of a version that somebody stores, the first or the next one of the harness `name`."""
+    return int(tab.lab.program(OF_ONES_OWN, name, prompt, steps))
+
+
+def kept_text(page: Page) -> str:
+    """All drafts that the browser keeps for the editor, as it keeps them."""
+    return str(page.evaluate("JSON.stringify(Object.entries(localStorage))"))
+
+
+def test_who_saves_over_a_version_that_somebody_else_made_meanwhile_is_told_once(tab: Tab) -> None:
+    opened = version_of_ones_own(tab, "of-two", "Together.")
+    page = tab.open(f"/harnesses/{opened}/edit/")
+    expect(page.locator("#checked-newer")).to_have_count(0)
+    theirs = version_of_ones_own(tab, "of-two", "Theirs.")
+    page.fill("#system_prompt", "Ours.")
+    expect(page.locator("#bar-word")).to_contain_text("of-two v2 is newer")
+    expect(page.locator("#checked-newer a")).to_have_attribute(
+        "href", f"/harnesses/diff/?left={opened}&right={theirs}"
+    )
+    page.keyboard.press("Control+s")
+    expect(page.locator("#checked-problems")).to_contain_text("of-two v2 was made by admin since you looked")
+    assert page.input_value("#system_prompt") == "Ours."
+    expect(page.locator("[data-save]")).to_contain_text("Save as of-two v3")
+    page.keyboard.press("Control+s")
+    page.wait_for_url(re.compile(r"/harnesses/\d+/$"))
+    expect(page.locator("h1").first).to_have_text("of-two v3")
+    tab.forgive(AWAY)
+
+
+def test_a_draft_that_is_restored_does_not_count_as_having_seen_a_newer_version(tab: Tab) -> None:
+    opened = version_of_ones_own(tab, "of-three", "Of three.")
+    page = tab.open(f"/harnesses/{opened}/edit/")
+    page.fill("#system_prompt", "Ours of three.")
+    expect(page.locator("#bar-word")).to_contain_text("new")
+    wait_for(lambda: "Ours of three." in kept_text(page), what="the draft in the browser")
+    assert "seen_newest" not in kept_text(page)
+    page.reload()
+    page.click("[data-restore]")
+    expect(page.locator("#system_prompt")).to_have_value("Ours of three.")
+    version_of_ones_own(tab, "of-three", "Theirs of three.")
+    page.keyboard.press("Control+s")
+    expect(page.locator("#checked-problems")).to_contain_text("of-three v2 was made by admin")
+    page.evaluate("localStorage.clear()")
+    tab.forgive(AWAY)
+
+
+def test_an_older_version_is_launched_from_its_page_under_its_own_limits(tab: Tab) -> None:
+    older = version_of_ones_own(tab, "of-before", "Mend it. Work in {{ workspace }}.", steps=77)
+    version_of_ones_own(tab, "of-before", "Mend it.", steps=88)
+    page = tab.open(f"/harnesses/{older}/")
+    page.locator(".page-head").get_by_role("link", name="Launch a run").click()
+    page.wait_for_url(f"**/?harness={older}#launch")
+    expect(page.get_by_role("radio", name=re.compile("^of-before v1"))).to_be_checked()
+    page.click("details.launch-more > summary")
+    steps = page.locator("#id_limit_max_steps")
+    expect(steps).to_have_attribute("placeholder", "77")
+    page.get_by_role("radio", name=re.compile("^leaf-compatible")).check()
+    expect(steps).to_have_attribute("placeholder", "150")
+    page.get_by_role("radio", name=re.compile("^of-before v1")).check()
+    steps.fill("78")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("[data-errors]")).to_contain_text("write 77 or less")
+    expect(page.get_by_role("radio", name=re.compile("^of-before v1"))).to_be_checked()
+    steps = page.locator("#id_limit_max_steps")
+    expect(steps).to_have_attribute("placeholder", "77")
+    steps.fill("")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url("**/runs/*/", wait_until="commit")
+    tab.wait_for_badge("resolved")
+    expect(page.locator("main")).to_contain_text("of-before v1")
+    tab.forgive(AWAY)
 
 
 def test_a_text_too_large_to_be_sent_gets_a_message_and_stays(tab: Tab, editor: Page) -> None:

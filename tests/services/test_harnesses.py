@@ -164,6 +164,40 @@ def test_content_that_is_unknown_cannot_be_exported(operator: User) -> None:
         harnesses.export_yaml(version=version)
 
 
+def test_a_version_that_its_maker_has_not_seen_keeps_the_next_one_from_being_made(operator: User) -> None:
+    first = harnesses.create_version(by=operator, config=edited(system_prompt="A."), seen_newest=0)
+    second = harnesses.create_version(by=operator, config=edited(system_prompt="B."), seen_newest=1)
+    with pytest.raises(
+        harnesses.NewerVersionError, match="mine v2 was made by olga since you looked"
+    ) as raised:
+        harnesses.create_version(by=operator, config=edited(system_prompt="C."), seen_newest=1)
+    assert raised.value.newest == second
+    assert harnesses.create_version(by=operator, config=edited(system_prompt="A."), seen_newest=1) == first
+    third = harnesses.create_version(by=operator, config=edited(system_prompt="C."), seen_newest=2)
+    assert third.version == 3
+
+
+def test_of_two_who_save_over_the_same_version_at_once_one_is_told(transactional_db: None) -> None:
+    olga = person(Role.OPERATOR, "olga")
+    harnesses.create_version(by=olga, config=edited(system_prompt="A."))
+    ready = threading.Barrier(4)
+
+    def save(number: int) -> tuple[str, int]:
+        ready.wait()
+        config = edited(system_prompt=f"prompt {number}")
+        try:
+            return "made", harnesses.create_version(by=olga, config=config, seen_newest=1).version
+        except harnesses.NewerVersionError as refused:
+            return "told of", refused.newest.version
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(save, range(4)))
+    assert sorted(made) == [("made", 2)] + [("told of", 2)] * 3
+    assert HarnessVersion.objects.count() == 2
+
+
 def test_what_is_stored_at_the_same_time_is_counted_without_a_gap(transactional_db: None) -> None:
     """The same content four times, and four different ones, all at once."""
     prompts = ["same"] * 4 + [f"prompt {number}" for number in range(4)]

@@ -124,6 +124,93 @@ class TestSaving:
             assert viewer.post(path, sent(system_prompt="Mine.")).status_code == 403
 
 
+class TestTwoPeopleAtOneVersion:
+    @pytest.fixture
+    def theirs(self, own: HarnessVersion) -> HarnessVersion:
+        """What somebody else made of the same version meanwhile."""
+        config = LEAF.model_copy(update={"name": "mine", "system_prompt": "Theirs."})
+        return harnesses.create_version(by=builders.person(), config=config, based_on=own)
+
+    def seen(self, html: str) -> str:
+        (number,) = re.findall(r'<input type="hidden" name="seen_newest" value="(\d+)">', html)
+        return str(number)
+
+    def test_a_check_says_that_there_is_a_newer_version_and_links_to_the_difference(
+        self, operator: Client, own: HarnessVersion, theirs: HarnessVersion
+    ) -> None:
+        form = sent(system_prompt="Ours.", do="check", seen_newest="1")
+        html = operator.post(f"/harnesses/{own.pk}/edit/", form, headers=FETCH).content.decode()
+        said = html.partition('id="checked-newer"')[2].partition("</p>")[0]
+        assert f"mine v2, by {theirs.source['by']}, is newer than mine v1" in said
+        assert f"/harnesses/diff/?left={own.pk}&amp;right={theirs.pk}" in said
+        assert 'data-errors="0"' in html
+        assert self.seen(html) == "1"
+
+    def test_a_save_over_a_newer_version_is_refused_until_that_was_seen(
+        self, operator: Client, own: HarnessVersion
+    ) -> None:
+        path = f"/harnesses/{own.pk}/edit/"
+        opened = operator.get(path).content.decode()
+        assert 'id="checked-newer"' not in opened
+        config = LEAF.model_copy(update={"name": "mine", "system_prompt": "Theirs."})
+        theirs = harnesses.create_version(by=builders.person(), config=config, based_on=own)
+        form = sent(system_prompt="Ours.", seen_newest=self.seen(opened))
+        for headers in ({}, FETCH):
+            refused = operator.post(path, form, headers=headers)
+            html = refused.content.decode()
+            assert refused.status_code == 422
+            assert f"mine v2 was made by {theirs.source['by']} since you looked" in html
+            assert f"/harnesses/diff/?left={own.pk}&amp;right={theirs.pk}" in html
+            assert "mine v3" in html
+            assert self.seen(html) == "2"
+            assert own.harness.versions.count() == 2
+        assert "Ours.</textarea>" in operator.post(path, form).content.decode()
+        again = operator.post(path, {**form, "seen_newest": "2"}, headers=FETCH)
+        assert again.status_code == 201
+        newest = HarnessVersion.objects.newest().get(harness__name="mine")
+        assert (newest.version, newest.config["system_prompt"]) == (3, "Ours.")
+        assert newest.source["based_on"] == "mine v1"
+
+    def test_each_version_that_appears_is_asked_about_once_more(
+        self, operator: Client, own: HarnessVersion, theirs: HarnessVersion
+    ) -> None:
+        config = LEAF.model_copy(update={"name": "mine", "system_prompt": "Theirs again."})
+        harnesses.create_version(by=builders.person(), config=config, based_on=theirs)
+        form = sent(system_prompt="Ours.", seen_newest="2")
+        html = operator.post(f"/harnesses/{own.pk}/edit/", form, headers=FETCH).content.decode()
+        assert "mine v3 was made by" in html
+        assert self.seen(html) == "3"
+
+    def test_who_opens_an_older_version_is_told_and_not_asked_again(
+        self, operator: Client, own: HarnessVersion, theirs: HarnessVersion
+    ) -> None:
+        path = f"/harnesses/{own.pk}/edit/"
+        opened = operator.get(path).content.decode()
+        assert "mine v2 is newer" in opened
+        form = sent(system_prompt="Ours.", seen_newest=self.seen(opened))
+        assert operator.post(path, form, headers=FETCH).status_code == 201
+
+    @pytest.mark.parametrize("odd", [None, "", "x", "-1", "²", "9" * 40])
+    def test_a_form_that_does_not_say_what_was_seen_has_seen_what_it_opened(
+        self, operator: Client, own: HarnessVersion, odd: str | None
+    ) -> None:
+        form = sent(system_prompt="Ours.", seen_newest=odd)
+        path = f"/harnesses/{own.pk}/edit/"
+        assert operator.post(path, form, headers=FETCH).status_code == 201
+        other = sent(system_prompt="Ours too.", seen_newest=odd)
+        assert operator.post(path, other, headers=FETCH).status_code == 422
+
+    def test_a_clone_is_a_harness_of_its_own_and_is_not_asked(
+        self, operator: Client, own: HarnessVersion, theirs: HarnessVersion
+    ) -> None:
+        path = f"/harnesses/{own.pk}/clone/"
+        html = operator.get(path).content.decode()
+        assert "seen_newest" not in html
+        assert 'id="checked-newer"' not in html
+        form = sent(name="another", system_prompt="Ours.")
+        assert operator.post(path, form, headers=FETCH).status_code == 201
+
+
 class TestChecking:
     def check(self, client: Client, preset: HarnessVersion, **changes: object) -> str:
         form = sent(**changes, do="check")
