@@ -32,7 +32,7 @@ def price_call(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_
     `price.model`, else `model`. Neither is guessed from the other. `at` is the time of the call. Whatever is
     not known gives an amount of None and a note that says why.
     """
-    cost = _priced(price, usage, model=model, at=at, base_url=base_url)
+    cost = _believable(_priced(price, usage, model=model, at=at, base_url=base_url))
     if price.basis in _FREE:
         # A figure in the usage is that of the call which was recorded.
         return cost
@@ -41,6 +41,14 @@ def price_call(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_
     if reported is not None:
         notes.append(_difference(cost.amount, reported))
     return cost.model_copy(update={"reported": reported, "note": "; ".join(filter(None, notes))})
+
+
+def _believable(cost: Cost) -> Cost:
+    """An amount that no call can cost comes of a mistake in counts or rates, and is unknown."""
+    if cost.amount is None or cost.amount <= _MOST_DOLLARS:
+        return cost
+    note = f"usage and price make {cost.amount:.0f} USD, which is no price of a call"
+    return Cost(note="; ".join(filter(None, [note, cost.note])))
 
 
 def _priced(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_url: str) -> Cost:
@@ -66,9 +74,9 @@ def _by_card(price: Price, usage: Usage, *, at: dt.datetime) -> Cost:
     card = next((card for card in price.cards if card.basis == price.basis and is_valid(card, at)), None)
     if card is None:
         return Cost(note=f"no price card of this model is valid on {at:%Y-%m-%d}")
+    if problem := _contradiction(usage):
+        return Cost(note="; ".join([*usage.notes, f"the usage cannot be priced: {problem}"]))
     counts = _card_counts(usage)
-    if counts["input"] < 0:
-        return Cost(note="; ".join([*usage.notes, "the usage cannot be priced: its input is below 0"]))
     missing = [part for part, count in counts.items() if count and _rate(card, part) is None]
     if missing:
         return Cost(note=f"the price card has no rate for {', '.join(missing)}")
@@ -89,10 +97,19 @@ def is_valid(card: RateCard, at: dt.datetime) -> bool:
     return card.valid_from <= at and (card.valid_until is None or at < card.valid_until)
 
 
+def _contradiction(usage: Usage) -> str:
+    """Why the parts of the input cannot be, "" when they can."""
+    read, write, hour = usage.cache_read or 0, usage.cache_write or 0, usage.cache_write_1h or 0
+    if read + write > (usage.input_total or 0):
+        return "its input is below 0"
+    if hour > write:
+        return f"{hour} tokens written to the cache for an hour are more than the {write} written at all"
+    return ""
+
+
 def _card_counts(usage: Usage) -> dict[str, int]:
     """The tokens of each part that has a price of its own; each token is in one of them."""
-    read, write = usage.cache_read or 0, usage.cache_write or 0
-    hour = min(usage.cache_write_1h or 0, write)
+    read, write, hour = usage.cache_read or 0, usage.cache_write or 0, usage.cache_write_1h or 0
     return {
         "input": (usage.input_total or 0) - read - write,
         "cache_read": read,

@@ -28,7 +28,7 @@ _JSON_CHARACTERS = 20_000
 # The lab's own of every request.
 _OURS = frozenset({"messages", "model", "stream", "stream_options", "tools"})
 _LONGEST_SECONDS = 86_400.0
-_MOST_DOLLARS = Decimal(1_000_000)
+MOST_DOLLARS = Decimal(1_000_000)
 
 
 def base_url(text: str, errors: FieldErrorCollector) -> str:
@@ -162,7 +162,7 @@ def amount(
     *,
     unit: str,
     above_zero: bool = False,
-    most: Decimal = _MOST_DOLLARS,
+    most: Decimal = MOST_DOLLARS,
 ) -> Decimal | None:
     """A number from 0 to `most`, exactly as it was typed; None for an empty field."""
     if not text.strip():

@@ -223,6 +223,8 @@ def _rates(typed: Mapping[str, str], errors: FieldErrorCollector) -> dict[str, D
 
 
 def _gpu_hours(typed: Mapping[str, str], errors: FieldErrorCollector) -> dict[str, Decimal]:
+    from lab.engine.pricing import derived_rate
+
     values = {}
     for name in DERIVED_FROM:
         most, unit = _LIMITS[name]
@@ -232,6 +234,9 @@ def _gpu_hours(typed: Mapping[str, str], errors: FieldErrorCollector) -> dict[st
             values[name] = value
         elif not text.strip():
             errors.add(InvalidValueError(name, "", f"is empty; write a number of {unit}"))
+    if len(values) == len(DERIVED_FROM) and derived_rate(**values) > fields.MOST_DOLLARS:
+        reason = f"makes more than {fields.MOST_DOLLARS:,} dollars per million tokens; check all four numbers"
+        errors.add(InvalidValueError("tokens_per_second", typed["tokens_per_second"].strip(), reason))
     return values
 
 
@@ -266,7 +271,8 @@ def _of_the_table(
     rates = rates_for(1)
     steps = "; its price for short input" if rates and rates_for(50_000_000) != rates else ""
     told = "; ".join(filter(None, [source, f"{names[0]} on {_day(at)}{steps}"]))
-    return rates, told[:500]
+    fields.check_length("source", told, errors)
+    return rates, told
 
 
 def _check_order(

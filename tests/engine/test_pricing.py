@@ -203,7 +203,17 @@ class TestOwnCards:
         assert "output" in missing.note
 
     def test_counts_that_contradict_each_other_have_no_price(self) -> None:
-        assert by_card(used(5, 1, read=10), card(since=NOW, input="1", output="1")).amount is None
+        rates = card(since=NOW, input="1", output="1")
+        assert by_card(used(5, 1, read=10), rates).amount is None
+        hour = by_card(used(100, 1, write=40, write_1h=50), rates)
+        assert hour.amount is None
+        assert "50 tokens written to the cache for an hour are more than the 40 written at all" in hour.note
+
+    def test_an_amount_that_no_call_can_cost_is_unknown_and_named(self) -> None:
+        absurd = by_card(used(10**9, 1), card(since=NOW, input="1000000", output="0"))
+        assert absurd.amount is None
+        assert "1000000000 USD" in absurd.note
+        assert "no price of a call" in absurd.note
 
     def test_a_rate_is_derived_from_gpu_hours(self) -> None:
         rate = derived_rate(

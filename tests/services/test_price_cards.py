@@ -63,6 +63,22 @@ def test_a_rate_is_derived_from_gpu_hours_and_shown_with_what_it_is_from(
     assert round(cost(endpoint, "gpu_hours").amount, 6) == Decimal("0.987654")
 
 
+def test_gpu_hours_that_make_no_price_are_refused_with_what_they_make(
+    alice: User, endpoint: Endpoint
+) -> None:
+    tiny = GPU | {"tokens_per_second": "0.000000000000001", "utilisation": "0.000000000000001"}
+    text = refused(alice, endpoint, basis="gpu_hours", typed=tiny)["tokens_per_second"]
+    assert "more than 1,000,000 dollars per million tokens" in text
+
+
+def test_a_long_source_leaves_room_for_what_the_table_says(alice: User, endpoint: Endpoint) -> None:
+    typed = {"table_provider": "openai", "table_model": "gpt-4o"}
+    stored = add(alice, endpoint, basis="reference", typed=typed, source="x" * 300).source
+    assert stored.startswith("x" * 300 + "; openai/gpt-4o")
+    long = refused(alice, endpoint, basis="reference", model_id="n", typed=typed, source="x" * 490)["source"]
+    assert "write at most" in long
+
+
 def test_a_reference_price_is_the_twins_in_the_table_and_says_so(alice: User, endpoint: Endpoint) -> None:
     twin = {"table_provider": "openai", "table_model": "gpt-4o"}
     card = add(alice, endpoint, basis="reference", typed=twin)
