@@ -46,6 +46,16 @@ def _command(name: str) -> Callable[[], str | None]:
     return look
 
 
+def _docker(question: str) -> Callable[[], str | None]:
+    def look() -> str | None:
+        from tests import docker_host
+
+        answer: str | None = getattr(docker_host, f"{question}_missing")()
+        return answer
+
+    return look
+
+
 def _postgresql() -> str | None:
     from tests.servers import postgresql_missing
 
@@ -66,6 +76,10 @@ def _root() -> str | None:
 NEEDS: dict[str, Callable[[], str | None]] = {
     "bubblewrap": _bubblewrap,
     "chromium": _chromium,
+    "debian image": _docker("debian"),
+    "docker": _docker("docker"),
+    "docker registry": _docker("registry"),
+    "dockerd": _docker("dockerd"),
     "git": _command("git"),
     "make": _command("make"),
     "postgresql": _postgresql,
@@ -103,6 +117,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requires(name, …): skipped as missing where this machine lacks it")
+    config.addinivalue_line("markers", "promises(name, …): runs with the sandboxes that promise it")
     if REQUIRE_ALL and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_FailuresAtOnce(config))
 
