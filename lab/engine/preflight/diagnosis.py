@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from lab.engine.harnesses.arguments import parse_arguments
-from lab.engine.llm.base import JSONObject, ModelConfig, Reply, ToolCall
+from lab.engine.llm.base import JSONObject, Reply, ToolCall
 from lab.engine.llm.leaks import leaked_call
 from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Exchange
-from lab.engine.preflight.findings import Evidence, Finding, diagnoses
+from lab.engine.preflight.findings import Evidence, Finding
 from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
+from lab.engine.preflight.refusals import refusals
+from lab.engine.preflight.seen import Seen, finding, shown
 
 _TOOLS = (TOOL, OTHER_TOOL)
-# What vLLM and llama.cpp name in their refusal when they were started without what tools need.
-_TOOL_FLAGS = ("enable-auto-tool-choice", "call-parser", "--jinja")
-# What a request may hold that not every server takes: the model's settings are among these.
-_ESSENTIAL = {"model", "messages", "tools", "tool_choice", "stream"}
-_REFUSES = (
-    "unsupported",
-    "not support",
-    "unknown",
-    "unrecognized",
-    "unexpected",
-    "not permitted",
-    "not allowed",
-)
-# A server that answers so is busy, and runs ask it again.
-_BUSY = {429, 502, 503, 504, 529}
 _WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
 # Of harnesses in one sentence.
 _NAMED = 8
@@ -40,110 +24,17 @@ _A_WAIT = 1.0
 _FASTEST = 5_000
 
 
-class Seen(NamedTuple):
-    """Everything a preflight saw: exchanges by probe, and what was known before.
-
-    `server_window` in tokens, None: unknown; `wanted_windows` is what each harness allows, in tokens by name.
-    `again` and `streamed_again` are the call asked once more: whether a difference is more than chance.
-    """
-
-    model: ModelConfig
-    exchanges: Mapping[str, Exchange]
-    server_window: int | None = None
-    wanted_windows: Mapping[str, int] = MappingProxyType({})
-
-    def reply(self, probe: str) -> Reply | None:
-        exchange = self.exchanges.get(probe)
-        return exchange.reply if exchange is not None else None
-
-    def answered(self, *probes: str) -> Iterator[tuple[Exchange, Reply]]:
-        """Exchanges with a reply, of these probes or of all."""
-        for name, exchange in self.exchanges.items():
-            if exchange.reply is not None and (not probes or name in probes):
-                yield exchange, exchange.reply
-
-
 def diagnose(seen: Seen) -> list[Finding]:
     """What is wrong, worst first; each kind once, with everything that shows it."""
     found: dict[str, Finding] = {}
     for rule in _RULES:
-        for finding in rule(seen):
-            known = found.get(finding.code)
+        for one in rule(seen):
+            known = found.get(one.code)
             if known is not None:
-                finding = Finding(
-                    known.diagnosis, known.evidence + finding.evidence, known.detail or finding.detail
-                )
-            found[finding.code] = finding
+                one = Finding(known.diagnosis, known.evidence + one.evidence, known.detail or one.detail)
+            found[one.code] = one
     order = {"failing": 0, "warning": 1, "info": 2}
-    return sorted(found.values(), key=lambda finding: order[finding.severity])
-
-
-def _finding(code: str, *evidence: Evidence, detail: str = "") -> Finding:
-    return Finding(diagnoses()[code], evidence, detail)
-
-
-def _shown(exchange: Exchange, text: str | None = None, *, around: int = 0) -> Evidence:
-    """An excerpt of the answer: the given text around a place in it, else what the message holds."""
-    if text is None:
-        text = exchange.said if exchange.reply is None else _reply_text(exchange)
-    start = max(0, around - 200)
-    cut = text[start : start + EXCERPT_CHARACTERS]
-    return Evidence(
-        exchange.probe, ("…" if start else "") + cut + ("…" if len(text) > start + len(cut) else "")
-    )
-
-
-def _reply_text(exchange: Exchange) -> str:
-    """The reply as one JSON object: what the client read, whatever way it came."""
-    reply = exchange.reply
-    if reply is None:
-        return exchange.said
-    fields: JSONObject = {"finish_reason": reply.finish_reason, "content": reply.content}
-    if reply.reasoning:
-        fields[reply.reasoning_field or "reasoning"] = reply.reasoning
-    if reply.tool_calls:
-        fields["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls
-        ]
-    return json.dumps(fields | {"usage": reply.usage.raw}, ensure_ascii=False)
-
-
-def _failures(seen: Seen) -> Iterator[Finding]:
-    """Requests that were refused."""
-    for name, exchange in seen.exchanges.items():
-        if exchange.reply is not None or name == "over_limit":
-            continue
-        said = exchange.said.lower()
-        if exchange.status in {400, 500} and "tool" in said and any(flag in said for flag in _TOOL_FLAGS):
-            yield _finding("tool_flags_missing", _shown(exchange))
-        elif name == "result" and exchange.status in {400, 422, 500} and seen.reply("auto") is not None:
-            yield _finding("tool_result_refused", _shown(exchange))
-        elif name == "required" and seen.reply("auto") is not None:
-            # Not every server can force a call; runs do not ask for it.
-            continue
-        elif _is_busy(exchange) and any(seen.answered()):
-            yield _finding("answers_missing", _shown(exchange), detail=exchange.said)
-        elif field := _refused_field(exchange):
-            yield _finding("field_refused", _shown(exchange), detail=f"{field}: {exchange.said}")
-        else:
-            yield _finding("cannot_ask", _shown(exchange), detail=exchange.said)
-
-
-def _is_busy(exchange: Exchange) -> bool:
-    return exchange.failure in {"timeout", "connection"} or exchange.status in _BUSY
-
-
-def _refused_field(exchange: Exchange) -> str:
-    """The field of the request that the server says it does not take, "" for none."""
-    said = exchange.said.lower()
-    if exchange.status not in {400, 422} or not any(words in said for words in _REFUSES):
-        return ""
-    named = [
-        (found.start(), name)
-        for name in exchange.body.keys() - _ESSENTIAL
-        if (found := re.search(rf"\b{re.escape(name.lower())}\b", said))
-    ]
-    return min(named)[1] if named else ""
+    return sorted(found.values(), key=lambda one: order[one.severity])
 
 
 def _calls_as_text(seen: Seen) -> Iterator[Finding]:
@@ -153,10 +44,10 @@ def _calls_as_text(seen: Seen) -> Iterator[Finding]:
         if leak is not None:
             leaking.append(exchange.probe)
             detail = f"the answer holds a call as {_KINDS[leak.kind]}"
-            yield _finding("calls_as_text", _shown(exchange, reply.content, around=leak.start), detail=detail)
+            yield finding("calls_as_text", shown(exchange, reply.content, around=leak.start), detail=detail)
     forced = seen.reply("required")
     if "auto" in leaking and forced is not None and forced.tool_calls:
-        yield _finding("parser_not_model", _shown(seen.exchanges["required"]))
+        yield finding("parser_not_model", shown(seen.exchanges["required"]))
 
 
 _KINDS = {
@@ -169,10 +60,10 @@ _KINDS = {
 def _no_call(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered("auto"):
         if reply.cut_by_length and not reply.tool_calls:
-            yield _finding("cut_before_call", _shown(exchange))
+            yield finding("cut_before_call", shown(exchange))
         is_whole = not reply.cut_by_length and reply.finish_reason != "tool_calls"
         if is_whole and not reply.tool_calls and leaked_call(reply.content + reply.reasoning, _TOOLS) is None:
-            yield _finding("no_call", _shown(exchange))
+            yield finding("no_call", shown(exchange))
 
 
 def _finish_reasons(seen: Seen) -> Iterator[Finding]:
@@ -181,9 +72,9 @@ def _finish_reasons(seen: Seen) -> Iterator[Finding]:
             detail = f"the finish reason was {reply.finish_reason or 'empty'}"
             # A forced call ends with stop at OpenAI itself.
             if exchange.probe != "required":
-                yield _finding("finish_reason_wrong", _shown(exchange), detail=detail)
+                yield finding("finish_reason_wrong", shown(exchange), detail=detail)
         elif not reply.tool_calls and reply.finish_reason == "tool_calls":
-            yield _finding("dropped_call", _shown(exchange))
+            yield finding("dropped_call", shown(exchange))
 
 
 def _arguments(seen: Seen) -> Iterator[Finding]:
@@ -199,13 +90,13 @@ def _one_calls_arguments(exchange: Exchange, call: ToolCall) -> Iterator[Finding
     arguments, malformed = parse_arguments(call.arguments)
     if malformed:
         doubled = malformed.startswith("a JSON string") and "double-encoded: " or ""
-        yield _finding("malformed_arguments", evidence, detail=doubled + malformed)
+        yield finding("malformed_arguments", evidence, detail=doubled + malformed)
         return
     for name, value in ARGUMENTS.items():
         given = arguments.get(name)
         if call.name.strip() == TOOL and isinstance(given, str) and not isinstance(value, str):
             detail = f"{name} is the text {json.dumps(given)}, its schema says {type(value).__name__}"
-            yield _finding("argument_types", evidence, detail=detail)
+            yield finding("argument_types", evidence, detail=detail)
 
 
 def _names(seen: Seen) -> Iterator[Finding]:
@@ -213,7 +104,7 @@ def _names(seen: Seen) -> Iterator[Finding]:
         for call in reply.tool_calls:
             if call.name not in _TOOLS:
                 evidence = Evidence(exchange.probe, json.dumps(call.name)[:EXCERPT_CHARACTERS])
-                yield _finding("unknown_tool_name", evidence, detail=f"the tools are {', '.join(_TOOLS)}")
+                yield finding("unknown_tool_name", evidence, detail=f"the tools are {', '.join(_TOOLS)}")
 
 
 def _reasoning(seen: Seen) -> Iterator[Finding]:
@@ -223,16 +114,16 @@ def _reasoning(seen: Seen) -> Iterator[Finding]:
             lone = "</think>" in content and "<think>" not in content
             detail = "a lone closing tag: the template opens the tag itself" if lone else ""
             around = content.find("</think>") if lone else 0
-            yield _finding("think_in_content", _shown(exchange, content, around=around), detail=detail)
+            yield finding("think_in_content", shown(exchange, content, around=around), detail=detail)
         # Of a reply that was cut, nobody knows whether a call would have followed what it thinks of.
         leak = None if reply.cut_by_length else leaked_call(reply.reasoning, _TOOLS)
         if leak is not None and not reply.tool_calls:
-            yield _finding("call_in_reasoning", _shown(exchange, reply.reasoning, around=leak.start))
+            yield finding("call_in_reasoning", shown(exchange, reply.reasoning, around=leak.start))
         elif _is_swallowed(exchange, reply):
-            yield _finding("answer_in_reasoning", _shown(exchange))
+            yield finding("answer_in_reasoning", shown(exchange))
         elif (reply.usage.reasoning or 0) > 0 and not reply.reasoning:
             detail = f"{reply.usage.reasoning} reasoning tokens and no text"
-            yield _finding("reasoning_hidden", _shown(exchange), detail=detail)
+            yield finding("reasoning_hidden", shown(exchange), detail=detail)
 
 
 def _is_swallowed(exchange: Exchange, reply: Reply) -> bool:
@@ -252,23 +143,23 @@ def _thinking_setting(seen: Seen) -> Iterator[Finding]:
     if thinks is not wanted:
         has = "has" if thinks else "has no"
         detail = f"enable_thinking is {str(wanted).lower()}, and the reply {has} reasoning"
-        yield _finding("thinking_setting_ignored", _shown(exchange), detail=detail)
+        yield finding("thinking_setting_ignored", shown(exchange), detail=detail)
 
 
 def _parallel(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered("parallel"):
         if len(reply.tool_calls) == 1 and not reply.cut_by_length:
-            yield _finding("single_calls_only", _shown(exchange))
+            yield finding("single_calls_only", shown(exchange))
 
 
 def _call_ids(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered(*_WITH_TOOLS):
         if any(call.synthesised_id for call in reply.tool_calls):
-            yield _finding(
-                "call_ids", _shown(exchange, _raw_calls(exchange)), detail="an id is missing or doubled"
+            yield finding(
+                "call_ids", shown(exchange, _raw_calls(exchange)), detail="an id is missing or doubled"
             )
         elif any(_lacks_index(delta) for delta in exchange.deltas):
-            yield _finding("call_ids", _shown(exchange, _raw_calls(exchange)), detail="a piece has no index")
+            yield finding("call_ids", shown(exchange, _raw_calls(exchange)), detail="a piece has no index")
 
 
 def _lacks_index(delta: JSONObject) -> bool:
@@ -297,10 +188,10 @@ def _stream(seen: Seen) -> Iterator[Finding]:
         streamed_again is not None and not stream_damage(whole, streamed_again)
     )
     if damage and not chance:
-        yield _finding(
+        yield finding(
             "stream_differs",
-            _shown(seen.exchanges["auto"], _calls_text(whole)),
-            _shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
+            shown(seen.exchanges["auto"], _calls_text(whole)),
+            shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
             detail=damage,
         )
 
@@ -340,7 +231,7 @@ def _buffered(seen: Seen) -> Iterator[Finding]:
             continue
         if tokens > (reply.seconds - first) * _FASTEST:
             detail = f"the first piece came after {first:.1f} s, the last after {reply.seconds:.1f} s"
-            yield _finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
+            yield finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
 
 
 def _usage(seen: Seen) -> Iterator[Finding]:
@@ -353,15 +244,15 @@ def _usage(seen: Seen) -> Iterator[Finding]:
         cached = cached or usage.cache_read is not None
         raw = json.dumps(usage.raw, ensure_ascii=False)
         if usage.notes:
-            yield _finding("usage_absurd", _shown(exchange, raw), detail="; ".join(usage.notes))
+            yield finding("usage_absurd", shown(exchange, raw), detail="; ".join(usage.notes))
         elif not usage.input_total or not usage.output_total:
             where = " in a stream alone" if exchange.streamed and whole_is_counted else ""
             detail = f"usage is null, zero or absent{where}"
-            yield _finding("usage_missing", _shown(exchange, raw), detail=detail)
+            yield finding("usage_missing", shown(exchange, raw), detail=detail)
     counted = [exchange for exchange, reply in seen.answered() if reply.usage.input_total]
     if counted and not cached:
         raw = json.dumps(counted[-1].reply.usage.raw if counted[-1].reply else None, ensure_ascii=False)
-        yield _finding("cached_unknown", _shown(counted[-1], raw))
+        yield finding("cached_unknown", shown(counted[-1], raw))
 
 
 def _context(seen: Seen) -> Iterator[Finding]:
@@ -372,7 +263,7 @@ def _context(seen: Seen) -> Iterator[Finding]:
         rest = [f"and {len(named) - _NAMED} more"] if len(named) > _NAMED else []
         code = "context_for_some" if len(more) < len(wanted) else "context_too_small"
         evidence = Evidence("models", f"{has:,} tokens are known of")
-        yield _finding(code, evidence, detail=f"more is allowed by {', '.join(named[:_NAMED] + rest)}")
+        yield finding(code, evidence, detail=f"more is allowed by {', '.join(named[:_NAMED] + rest)}")
     exchange = seen.exchanges.get("over_limit")
     if exchange is not None and exchange.reply is not None:
         counted = exchange.reply.usage.input_total
@@ -380,8 +271,8 @@ def _context(seen: Seen) -> Iterator[Finding]:
             # All of it was read: there is more context than was known.
             return
         told = f"{counted:,} tokens of input were counted" if counted else "no usage was counted"
-        yield _finding(
-            "silent_truncation", _shown(exchange), detail=f"{told}; the request was longer than the context"
+        yield finding(
+            "silent_truncation", shown(exchange), detail=f"{told}; the request was longer than the context"
         )
 
 
@@ -391,21 +282,19 @@ def _caps(seen: Seen) -> Iterator[Finding]:
         written = reply.usage.output_total
         if reply.cut_by_length and isinstance(asked, int) and written and written < asked - 1:
             detail = f"cut after {written:,} tokens, {asked:,} were allowed"
-            yield _finding("server_cap", _shown(exchange), detail=detail)
+            yield finding("server_cap", shown(exchange), detail=detail)
 
 
 def _other_model(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered():
         if reply.model and reply.model != seen.model.model_id:
             detail = f"asked {seen.model.model_id}, answered {reply.model}"
-            yield _finding(
-                "other_model_answered", Evidence(exchange.probe, detail[:300]), detail=detail[:300]
-            )
+            yield finding("other_model_answered", Evidence(exchange.probe, detail[:300]), detail=detail[:300])
             return
 
 
 _RULES: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
-    _failures,
+    refusals,
     _calls_as_text,
     _no_call,
     _finish_reasons,

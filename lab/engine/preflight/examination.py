@@ -13,10 +13,11 @@ from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.endpoint import ListedModel, NoModelListError, list_models
 from lab.engine.llm.failures import is_context_overflow
 from lab.engine.preflight import probes
-from lab.engine.preflight.diagnosis import Seen, diagnose, stream_damage
+from lab.engine.preflight.diagnosis import diagnose, stream_damage
 from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Asking, Exchange
 from lab.engine.preflight.findings import Evidence, Finding, Report, diagnoses
 from lab.engine.preflight.probes import PROBES, REPEATED
+from lab.engine.preflight.seen import Seen
 from lab.engine.stop import StopSignal
 
 State = Literal["running", "answered", "failed", "left_out"]
