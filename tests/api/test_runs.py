@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from lab.models import Control, Event, Role, Run, RunFacts
+from lab.engine.events import RunEnded
+from lab.models import Control, Event, Preflight, Role, Run, RunFacts
 from lab.services import records, tokens
+from lab.services.runs import consent_without_isolation
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -187,6 +189,20 @@ def test_a_control_for_a_finished_run_says_why_not() -> None:
     answer = ask(api(), run, {"control": "pause"})
     assert answer.status_code == 422
     assert "ended" in problems(answer)[0]["message"]
+
+
+def test_running_again_despite_a_failing_preflight_names_it() -> None:
+    consent_without_isolation(by=builders.person(Role.ADMIN))
+    run = builders.run()
+    builders.append(run, RunEnded(exit_reason="agent"))
+    failing = Preflight.objects.create(model=run.arm.model, state="ended", outcome="failing")
+    client = api()
+    (problem,) = problems(ask(client, run, {"control": "again"}))
+    assert problem["field"] == "despite"
+    assert f"launch despite {failing.pk}" in problem["message"]
+    body = {"control": "again", "value": {"despite": [failing.pk]}}
+    assert ask(client, run, body).json()["new"] is True
+    assert Run.objects.count() == 2
 
 
 def test_another_method_is_refused() -> None:
