@@ -21,6 +21,8 @@ from lab.engine.events import (
     ModelCallStarted,
     PatchCaptured,
     RunEnded,
+    SandboxBounds,
+    SandboxImage,
     SandboxStarted,
     StreamFacts,
     ToolCallFinished,
@@ -112,6 +114,31 @@ def run(*, scripted: bool = False, status: str = Run.Status.QUEUED, limits: Limi
         letter="A",
     )
     return Run.objects.create(experiment=experiment, arm=arm, task=task, seed=1, status=status)
+
+
+def in_docker(**changes: object) -> SandboxStarted:
+    """A container of python:3.13 with the lab's own limits."""
+    fields: dict[str, object] = {
+        "sandbox": "docker",
+        "isolation": "docker",
+        "identifier": "c",
+        "workspace": "/workspace",
+        "network": False,
+        "seconds": 0.4,
+        "image": image(),
+        "limits": SandboxBounds(memory_bytes=2 * 1024**3, processes=512, disk_bytes=10_000_000_000),
+    }
+    return SandboxStarted.model_validate(fields | changes)
+
+
+def image(content: str = "a", *, digest: str = "b", reference: str = "python:3.13") -> SandboxImage:
+    """An image of 412 MB; `content` and `digest` are the digits of its hashes, "" for no registry."""
+    return SandboxImage(
+        reference=reference,
+        identifier=f"sha256:{content * 64}",
+        digest=f"python@sha256:{digest * 64}" if digest else "",
+        size_bytes=412_000_000,
+    )
 
 
 def another_run(of: Run, *, seed: int) -> Run:

@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 
 from lab.live import messages
 from lab.live.hub import Message
-from lab.models import Draft
+from lab.models import Draft, Run
 from lab.render.events import draft_html
 from lab.services import run_pages
 from lab.services.trajectories import LogReader
@@ -18,6 +18,8 @@ from lab.services.trajectories import LogReader
 PARTS_SECONDS = 0.25
 DRAFT_SECONDS = 0.05
 _EVENTS_AT_ONCE = 200
+# Before a sandbox is up nothing streams but how far its image is, and that stands in the panel.
+_MAKING_READY = frozenset({Run.Status.PREPARING, Run.Status.VERIFYING})
 
 
 class RunState(NamedTuple):
@@ -79,11 +81,12 @@ class PanelFeed:
         Status and last number go with the parts they were read with: the run may have gone on since `state`
         was, and a page told "running" beside the last parts would wait for ever.
         """
-        self.waits = self.waits or state[:4] != self._seen
+        seen = (*state[:4], state.draft if state.status in _MAKING_READY else 0)
+        self.waits = self.waits or seen != self._seen
         now = time.monotonic()
         if not self.waits or now - self._at < PARTS_SECONDS:
             return
-        self._seen, self._at, self.waits = state[:4], now, False
+        self._seen, self._at, self.waits = seen, now, False
         fresh, sent = current_panel(self.run_id), self._sent
         if fresh is None:
             return
@@ -114,7 +117,7 @@ def current_panel(run_id: int) -> Panel | None:
 def current_draft(run_id: int, *, seq: int) -> Message | None:
     """The text that is still streaming, None when the log has gone on since."""
     draft = Draft.objects.filter(run_id=run_id).first()
-    if draft is None or draft.after_seq < seq:
+    if draft is None or draft.after_seq < seq or draft.step == run_pages.BEFORE_STEPS:
         return None
     html = draft_html(
         content=draft.content, reasoning=draft.reasoning, calls=draft.calls, characters=draft.characters

@@ -12,6 +12,7 @@ from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
 from lab.render.numbers import clock, dollars, duration, moment, plural, size
+from lab.render.sandboxes import ShownImage, limit_words, shown_image
 from lab.render.text import excerpt, one_line, safe, visible_html, words_of
 
 INFRASTRUCTURE_REASONS = frozenset(
@@ -97,11 +98,12 @@ def _image_requested(run: int, event: LogEvent) -> Moment:
 
 def _image_ready(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    image = payload.get("image")
-    facts = image if isinstance(image, Mapping) else {}
+    image = shown_image(payload.get("image"))
     took = duration(_number(payload.get("seconds")))
-    words = f"Image{_whom(payload)} {_text(facts.get('reference'))} is there after {took}"
-    return words, "sandbox", "box", ""
+    name = visible_html(image.reference) if image else "unknown"
+    big = f", {image.size}" if image and image.size else ""
+    words = f"Image{_whom(payload)} {name} is there after {took}{big}"
+    return words, "sandbox", "box", _body(_image_html(image)) if image else ""
 
 
 def _sandbox_started(run: int, event: LogEvent) -> Moment:
@@ -110,13 +112,31 @@ def _sandbox_started(run: int, event: LogEvent) -> Moment:
     kept_apart = "not isolated" if isolation == "none" else "isolated"
     network = "with network" if payload.get("network") else "no network"
     again = ", its workspace as it was after the last stored change" if payload.get("rebuilt") else ""
+    image = shown_image(payload.get("image"))
+    made_from = f" of {visible_html(image.reference)}" if image else ""
     words = (
-        f"Sandbox{_whom(payload)} {_text(payload.get('sandbox'))}, "
+        f"Sandbox{_whom(payload)} {_text(payload.get('sandbox'))}{made_from}, "
         f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}{again}, "
         f"up in {duration(_number(payload.get('seconds')))}"
     )
-    notes = "".join(f"<p>{_text(note, 400)}</p>" for note in payload.get("notes") or [])
-    return words, "sandbox", "box", f'<div class="moment-body">{notes}</div>' if notes else ""
+    lines = [_image_html(image)] if image else []
+    if limits := limit_words(payload.get("limits")):
+        told = ", ".join(f"{name} {value}" for name, value in limits.items())
+        lines.append(f"<p>Limits: {visible_html(told)}</p>")
+    lines += [f"<p>{_text(note, 400)}</p>" for note in payload.get("notes") or []]
+    return words, "sandbox", "box", _body("".join(lines))
+
+
+def _image_html(image: ShownImage) -> str:
+    size_words = f", {image.size}" if image.size else ""
+    digest = f"<p>{image.hash_name} <code>{visible_html(image.hash)}</code>{size_words}</p>"
+    if image.identifier == image.hash:
+        return digest
+    return f"{digest}<p>content <code>{visible_html(image.identifier)}</code></p>"
+
+
+def _body(markup: str) -> str:
+    return f'<div class="moment-body">{markup}</div>' if markup else ""
 
 
 def _sandbox_lost(run: int, event: LogEvent) -> Moment:

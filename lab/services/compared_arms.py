@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lab.engine.llm.base import canonical_json
-from lab.models import Arm, Run
+from lab.engine.llm.base import JSONObject, canonical_json
+from lab.models import Arm, Attempt, Run
+from lab.render.sandboxes import short_hash, shown_sandbox
+from lab.services.compared_runs import sandbox_facts
 from lab.services.comparisons import LIMIT_NAMES, Light, said_of_each, state_of
+from lab.services.run_pages import KIND_OF_SANDBOX
 
 
 def lights_of_arms(arms: Sequence[Arm]) -> list[Light]:
@@ -42,6 +45,81 @@ def _differing_limits(arms: Sequence[Arm]) -> str:
         if len(values) > 1:
             parts.append(f"{words} {said_of_each(name, [arm.limits for arm in arms])}")
     return "; ".join(parts)
+
+
+class ArmSandboxes(NamedTuple):
+    """What the runs of one arm were in: "docker, isolated, no network, image debian:12 sha256:0123…"."""
+
+    letter: str
+    words: str
+
+
+class Sandboxes(NamedTuple):
+    """What the runs of some arms were in; `differing` "" where nothing recorded differs on the same task."""
+
+    arms: list[ArmSandboxes]
+    differing: str
+
+
+def sandboxes_of_arms(arms: Sequence[Arm]) -> Sandboxes:
+    """Which sandboxes the runs of these arms used, and what differs between the arms on the same tasks."""
+    found: dict[str, dict[str, list[JSONObject]]] = {arm.letter: {} for arm in arms}
+    recorded = Attempt.objects.filter(run__arm__in=arms, sandbox__sandbox__isnull=False).order_by()
+    fields = [f"sandbox__{name}" for name in KIND_OF_SANDBOX]
+    for letter, task, *values in recorded.values_list(
+        "run__arm__letter", "run__task__slug", *fields
+    ).distinct():
+        named = zip(KIND_OF_SANDBOX, values, strict=True)
+        # An older log lacks some of them, and a sandbox without an image says so by its kind.
+        payload = {name: value for name, value in named if value is not None}
+        found[letter].setdefault(task, []).append(payload)
+    told = [ArmSandboxes(letter, _told(tasks)) for letter, tasks in found.items() if tasks]
+    return Sandboxes(told, _differing_sandboxes(found) if len(told) > 1 else "")
+
+
+def _told(tasks: Mapping[str, Sequence[JSONObject]]) -> str:
+    lines: dict[str, dict[str, str]] = {}
+    for payload in (one for payloads in tasks.values() for one in payloads):
+        shown = shown_sandbox(payload)
+        if shown is None:
+            continue
+        images = lines.setdefault(shown.line, {})
+        if shown.image:
+            images[shown.image.identifier] = f"image {shown.image.reference} {shown.image.short}"
+    parts = []
+    for line, images in sorted(lines.items()):
+        image = next(iter(images.values()), "") if len(images) < 2 else f"{len(images)} images"
+        parts.append(f"{line}, {image}" if image else line)
+    return " and ".join(parts)
+
+
+def _differing_sandboxes(found: Mapping[str, Mapping[str, Sequence[JSONObject]]]) -> str:
+    """What is recorded differently of the same task: "memory on fix-click: 2.1 GB and 4.3 GB"."""
+    tasks_of: dict[str, set[str]] = {}
+    values_of: dict[str, set[str]] = {}
+    for task in dict.fromkeys(task for tasks in found.values() for task in tasks):
+        sides = [tasks[task] for tasks in found.values() if task in tasks]
+        for name in dict.fromkeys(name for side in sides for one in side for name in sandbox_facts(one)):
+            values = [
+                frozenset(filter(None, (sandbox_facts(one).get(name) for one in side))) for side in sides
+            ]
+            if len({value for value in values if value}) > 1:
+                tasks_of.setdefault(name, set()).add(task)
+                values_of.setdefault(name, set()).update(*values)
+    return "; ".join(_difference(name, sorted(tasks), values_of[name]) for name, tasks in tasks_of.items())
+
+
+def _difference(name: str, tasks: Sequence[str], values: set[str]) -> str:
+    more = f" and {len(tasks) - _TASKS_NAMED} more" if len(tasks) > _TASKS_NAMED else ""
+    where = f"on {', '.join(tasks[:_TASKS_NAMED])}{more}"
+    if len(values) > _VALUES_NAMED:
+        return f"{name} {where}"
+    shown = sorted(short_hash(value) if value.startswith("sha256:") else value for value in values)
+    return f"{name} {where}: {' and '.join(shown)}"
+
+
+_TASKS_NAMED = 3
+_VALUES_NAMED = 3
 
 
 class Match(NamedTuple):

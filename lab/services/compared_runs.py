@@ -12,9 +12,13 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Event, Experiment, Run
+from lab.render.sandboxes import limit_words, shown_image, shown_sandbox
 from lab.services.blobs import BodyMissingError
 from lab.services.payloads import REFERENCE, is_reference, short_text, whole
+from lab.services.run_pages import kind_of_sandbox
 from lab.services.trajectories import text_of
+
+OTHER_SANDBOX = "verified in another sandbox"
 
 
 class LimitChange(NamedTuple):
@@ -51,6 +55,7 @@ class MadeWith:
     limit_changes: tuple[LimitChange, ...]
     settings: Mapping[str, Any]
     sampling_known: bool
+    sandbox: Mapping[str, str]
     _recorded_harness: JSONObject
 
     @property
@@ -85,11 +90,16 @@ def made_with(runs: Sequence[Run]) -> list[MadeWith]:
     ids = [run.pk for run in runs]
     started: dict[int, list[JSONObject]] = {run_id: [] for run_id in ids}
     changes: dict[int, list[LimitChange]] = {run_id: [] for run_id in ids}
-    events = Event.objects.filter(run__in=ids, kind__in=("attempt_started", "limit_changed")).order_by("seq")
-    for event in events:
+    verified_in: dict[int, JSONObject] = {}
+    kinds = ("attempt_started", "limit_changed", "sandbox_started")
+    for event in Event.objects.filter(run__in=ids, kind__in=kinds).order_by("seq"):
         payload = event.payload
         if event.kind == "attempt_started":
             started[event.run_id].append(payload)
+            verified_in.pop(event.run_id, None)
+        elif event.kind == "sandbox_started":
+            if payload.get("purpose") == "verification":
+                verified_in[event.run_id] = payload
         elif payload.get("before") != payload.get("after"):
             name, before, after = (
                 short_text(payload.get("limit")),
@@ -98,11 +108,17 @@ def made_with(runs: Sequence[Run]) -> list[MadeWith]:
             )
             changes[event.run_id].append(LimitChange(name, before, after, event.seq))
     attempts = {attempt.run_id: attempt for attempt in Attempt.objects.filter(run__in=ids).order_by("n")}
-    return [_made_with(run, started[run.pk], tuple(changes[run.pk]), attempts.get(run.pk)) for run in runs]
+    made = []
+    for run in runs:
+        attempt = attempts.get(run.pk)
+        ran_in = attempt.sandbox if attempt else {}
+        sandbox = sandbox_facts(ran_in, verified_in.get(run.pk))
+        made.append(_made_with(run, started[run.pk], tuple(changes[run.pk]), sandbox))
+    return made
 
 
 def _made_with(
-    run: Run, started: list[JSONObject], changes: tuple[LimitChange, ...], attempt: Attempt | None
+    run: Run, started: list[JSONObject], changes: tuple[LimitChange, ...], sandbox: Mapping[str, str]
 ) -> MadeWith:
     first, last = (started[0], started[-1]) if started else ({}, {})
     version = run.arm.harness_version
@@ -116,8 +132,9 @@ def _made_with(
         limits_digest=short_text(first_limits.get("digest")) or run.arm.limits_digest or None,
         limits={name: value for name, value in {**run.arm.limits, **first_limits}.items() if name in UNITS},
         limit_changes=changes,
-        settings=_settings(run, model if "sampling" in model else _model_of(run), last, attempt),
+        settings=_settings(run, model if "sampling" in model else _model_of(run), last),
         sampling_known="sampling" in model or run.experiment.kind != Experiment.Kind.IMPORTED,
+        sandbox=sandbox,
         _recorded_harness=harness,
     )
 
@@ -140,8 +157,8 @@ def _model_of(run: Run) -> JSONObject:
     return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
-def _settings(run: Run, model: JSONObject, started: JSONObject, attempt: Attempt | None) -> dict[str, Any]:
-    """Everything but harness, limits and task that may make two runs differ, by path."""
+def _settings(run: Run, model: JSONObject, started: JSONObject) -> dict[str, Any]:
+    """Everything but harness, limits, task and sandbox that may make two runs differ, by path."""
     settings: dict[str, Any] = {"model": model.get("name", run.arm.model.name)}
     # A scripted model's server starts with its attempt, at an address that says nothing.
     nothing_said = {"name", "base_url"} if model.get("scripted") else {"name"}
@@ -153,11 +170,35 @@ def _settings(run: Run, model: JSONObject, started: JSONObject, attempt: Attempt
         settings["preflight"] = run.preflight.outcome
     if started.get("lab_version"):
         settings["lab version"] = short_text(started["lab_version"])
-    sandbox = attempt.sandbox if attempt else {}
-    for name in ("sandbox", "isolation", "network"):
-        if sandbox.get(name) is not None:
-            settings["sandbox" if name == "sandbox" else f"sandbox.{name}"] = sandbox[name]
     return settings
+
+
+def sandbox_facts(payload: JSONObject, verified_in: JSONObject | None = None) -> dict[str, str]:
+    """What a sandbox was, by name and in words, from the event of its start; unrecorded facts are missing.
+
+    Images are told apart by their content: a name can come to stand for another one. `verified_in` is the
+    start of the verification's sandbox, told where it was of another kind.
+    """
+    facts: dict[str, str] = {}
+    if payload.get("sandbox"):
+        facts["provider"] = short_text(payload["sandbox"])
+    if payload.get("isolation"):
+        isolation = short_text(payload["isolation"])
+        facts["isolation"] = "not isolated" if isolation == "none" else f"isolated by {isolation}"
+    if payload.get("network") is not None:
+        facts["network"] = "with network" if payload["network"] else "no network"
+    if "image" in payload:
+        image = shown_image(payload["image"])
+        facts["image"] = image.reference if image else "none: the system of this machine"
+        if image:
+            facts["content of the image"] = image.identifier or image.hash
+    facts |= limit_words(payload.get("limits"))
+    if verified_in and payload and kind_of_sandbox(verified_in) != kind_of_sandbox(payload):
+        other = shown_sandbox(verified_in)
+        if other is not None:
+            made_from = f", image {other.image.reference} {other.image.short}" if other.image else ""
+            facts[OTHER_SANDBOX] = f"{other.line}{made_from}"
+    return facts
 
 
 _SHOWN_AS = {

@@ -19,8 +19,9 @@ from lab.engine.limits import as_typed
 from lab.models import Run, RunFacts
 from lab.render.differences import value_text
 from lab.render.numbers import UNKNOWN, clock, size
+from lab.render.sandboxes import short_hash
 from lab.services import limits as limit_words
-from lab.services.compared_runs import LimitChange, MadeWith, Unreadable, made_with
+from lab.services.compared_runs import OTHER_SANDBOX, LimitChange, MadeWith, Unreadable, made_with
 from lab.services.facts import agent_seconds, facts_of
 from lab.services.harness_differences import ShownDifference, shown_differences
 from lab.services.run_pages import Panel, panel
@@ -119,6 +120,9 @@ class Comparison:
     limits_alike: str
     task_set: list[Row]
     task_set_alike: str
+    sandbox: list[Row]
+    sandbox_state: Light
+    sandbox_alike: str
     other: list[Row]
     other_alike: str
     goes_on: bool
@@ -188,6 +192,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     harness, limits, task_set = _harness_light(sides), _limits_light(sides), _task_set_light(runs)
     limit_rows, limits_alike = _limits(sides)
     task_rows, tasks_alike = _task_set(runs)
+    sandbox, sandbox_state, sandbox_alike = _sandboxes(sides)
     other, other_alike = _other(sides)
     return Comparison(
         sides=[_side(run, runs) for run in runs],
@@ -198,6 +203,9 @@ def compare(runs: Sequence[Run]) -> Comparison:
         limits_alike=limits_alike,
         task_set=task_rows,
         task_set_alike=tasks_alike,
+        sandbox=sandbox,
+        sandbox_state=sandbox_state,
+        sandbox_alike=sandbox_alike,
         other=other,
         other_alike=other_alike,
         goes_on=any(run.status != Run.Status.ENDED for run in runs),
@@ -407,6 +415,28 @@ def _task_set(runs: Sequence[Run]) -> tuple[list[Row], str]:
         else:
             rows.append(Row(name, [Cell(value_text(text)) if text else NOBODY_KNOWS for text in texts]))
     return rows, ", ".join(alike)
+
+
+# ---- sandbox -----------------------------------------------------------------------------------------------
+
+
+def _sandboxes(sides: Sequence[MadeWith]) -> tuple[list[Row], Light, str]:
+    """What differs between the sandboxes, whether anything does, and the rest in a sentence."""
+    rows, alike = [], []
+    states: set[State] = {"unknown"} if any(not side.sandbox for side in sides) else set()
+    for name in dict.fromkeys(name for side in sides for name in side.sandbox):
+        # It is recorded only where there was another one.
+        values = [side.sandbox.get(name, "no" if name == OTHER_SANDBOX else None) for side in sides]
+        state = state_of(values)
+        states.add("different" if name == OTHER_SANDBOX else state)
+        if state == "same" and name != OTHER_SANDBOX:
+            value = sides[0].sandbox[name]
+            alike.append(f"{name} {short_hash(value) if value.startswith('sha256:') else value}")
+        else:
+            rows.append(Row(name, [NOBODY_KNOWS if value is None else Cell(value) for value in values]))
+    order: tuple[State, ...] = ("different", "unknown", "same")
+    worst: State = next((state for state in order if state in states), "unknown")
+    return rows, Light("sandbox", worst), ", ".join(alike)
 
 
 # ---- everything else ---------------------------------------------------------------------------------------

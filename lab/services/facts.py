@@ -238,6 +238,11 @@ def _patch_captured(facts: RunFacts, entry: Entry) -> None:
     ]
 
 
+def _image_requested(facts: RunFacts, entry: Entry) -> None:
+    action = "building" if entry.payload["action"] == "build" else "pulling"
+    facts.pending = _pending(entry, "image", summary=f"{action} {short_text(entry.payload['reference'])}")
+
+
 def _verification_started(facts: RunFacts, entry: Entry) -> None:
     facts.pending = _pending(entry, "verification", summary=entry.payload["rule"])
 
@@ -271,6 +276,8 @@ def _attempt_ended(facts: RunFacts, entry: Entry) -> None:
 _HANDLERS: dict[str, Callable[[RunFacts, Entry], None]] = {
     "attempt_started": _attempt_started,
     "attempt_continued": _attempt_continued,
+    "image_requested": _image_requested,
+    "image_ready": _nothing_pending,
     "paused": _paused,
     "resumed": _nothing_pending,
     "limit_changed": _limit_changed,

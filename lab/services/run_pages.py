@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet
 
 from lab.engine.harnesses.arguments import PROTOCOL_WORDS, form_words
-from lab.models import Attempt, Event, Run, RunFacts, Verification
+from lab.models import Attempt, Draft, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
+from lab.render.sandboxes import ShownSandbox, shown_sandbox
 from lab.render.text import one_line, visible_text
 from lab.services.facts import agent_seconds, clock_start, facts_of
 from lab.services.flags import ParserProblem, parser_problem
@@ -28,6 +29,8 @@ from lab.services.run_asks import Actions, asks_of, marks_of
 from lab.services.run_costs import MIXED, Bill, TokenRow, bill_of, free_words
 
 NEAR = 0.8
+# The step of a draft that no step has: it says how far the image of a sandbox is.
+BEFORE_STEPS = 0
 CHANGED_SHOWN = 20
 
 
@@ -74,7 +77,7 @@ class ChangedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """All parts of a run's page but its steps."""
+    """All parts of a run's page but its steps. `other_sandbox`: the verification's, where it was another."""
 
     run: Run
     badge: Badge
@@ -94,8 +97,8 @@ class Panel:
     changed_words: str
     verdict: Verdict | None
     scripted: bool
-    sandbox: str
-    isolated: bool
+    sandbox: ShownSandbox | None
+    other_sandbox: ShownSandbox | None
     has_patch: bool
     took: str
     steps: int
@@ -111,7 +114,7 @@ class Panel:
 
 PARTS = (
     *("badge", "marks", "actions", "facts", "pending", "asked", "limits", "tokens", "changed", "verdict"),
-    *("results", "earlier", "flags"),
+    *("sandbox", "results", "earlier", "flags"),
 )
 
 
@@ -165,7 +168,7 @@ def panel(run: Run) -> Panel:
         if attempt and attempt.native_reason != reason
         else "",
         infrastructure=reason in INFRASTRUCTURE_REASONS,
-        pending=_pending(run, facts),
+        pending=_with_progress(run, _pending(run, facts), facts),
         limits=_limits(run, facts),
         tokens=bill.rows,
         total=bill.total,
@@ -176,8 +179,8 @@ def panel(run: Run) -> Panel:
         changed_words=_changed_words(changed),
         verdict=verdict_of(verification, facts) if verification else None,
         scripted=run.arm.model.endpoint.scripted,
-        sandbox=_sandbox(attempt),
-        isolated=not attempt or attempt.sandbox.get("isolation") != "none",
+        sandbox=shown_sandbox(attempt.sandbox) if attempt else None,
+        other_sandbox=_other_sandbox(run, attempt) if attempt else None,
         has_patch=bool(changed) and _patch_events(run).exists(),
         took=clock(facts.agent_seconds) if facts.agent_seconds is not None else "",
         steps=facts.steps,
@@ -213,12 +216,22 @@ def _other_forms(run: Run, facts: RunFacts) -> str:
     )
 
 
-def _sandbox(attempt: Attempt | None) -> str:
-    if attempt is None or not attempt.sandbox:
-        return ""
-    kept_apart = "not isolated" if attempt.sandbox.get("isolation") == "none" else "isolated"
-    network = "with network" if attempt.sandbox.get("network") else "no network"
-    return f"{attempt.sandbox.get('sandbox')}, {kept_apart}, {network}"
+KIND_OF_SANDBOX = ("sandbox", "isolation", "network", "image", "limits")
+
+
+def kind_of_sandbox(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a `sandbox_started` payload makes two sandboxes differ."""
+    return {name: payload[name] for name in KIND_OF_SANDBOX if name in payload}
+
+
+def _other_sandbox(run: Run, attempt: Attempt) -> ShownSandbox | None:
+    """The sandbox of the newest attempt's verification, where it differs from the agent's."""
+    started = _late_events(run, "sandbox_started").filter(attempt=attempt.n).order_by("-seq")
+    for payload in started.values_list("payload", flat=True)[:1]:
+        differs = kind_of_sandbox(payload) != kind_of_sandbox(attempt.sandbox)
+        if payload.get("purpose") == "verification" and differs:
+            return shown_sandbox(payload)
+    return None
 
 
 def patch_event(run: Run) -> Event | None:
@@ -226,14 +239,18 @@ def patch_event(run: Run) -> Event | None:
     return _patch_events(run).order_by("-seq").first()
 
 
-# A patch lies near the log's end: only that is searched.
+# A patch and its verification lie near the log's end: only that is searched.
 _NEAR_THE_END = 100
 
 
 def _patch_events(run: Run) -> QuerySet[Event]:
+    return _late_events(run, "patch_captured")
+
+
+def _late_events(run: Run, kind: str) -> QuerySet[Event]:
     if run.status not in {Run.Status.VERIFYING, Run.Status.ENDED}:
         return Event.objects.none()
-    return Event.objects.filter(run=run, kind="patch_captured", seq__gt=run.last_seq - _NEAR_THE_END)
+    return Event.objects.filter(run=run, kind=kind, seq__gt=run.last_seq - _NEAR_THE_END)
 
 
 def _pending(run: Run, facts: RunFacts) -> Pending:
@@ -258,9 +275,21 @@ def _pending(run: Run, facts: RunFacts) -> Pending:
         tool = one_line(str(pending.get("tool") or "tool"), 40)
         words = f"command may take {clock(limit)}" if limit is not None else ""
         return Pending(f"{tool} is running", summary, since, limit, words)
+    if kind == "image":
+        for_whom = "For the verification: " if run.status == Run.Status.VERIFYING else ""
+        words = f"{for_whom}{summary}"
+        return Pending(words[:1].upper() + words[1:], "", since, None, "")
     if kind == "verification":
         return Pending("Verifying in a fresh sandbox", f"rule {summary}", since, None, "")
     return Pending("model is answering", summary, since, None, "")
+
+
+def _with_progress(run: Run, pending: Pending, facts: RunFacts) -> Pending:
+    """With how far an image is that the sandbox waits for."""
+    if (facts.pending or {}).get("kind") != "image":
+        return pending
+    draft = Draft.objects.filter(run=run, step=BEFORE_STEPS).first()
+    return pending._replace(summary=one_line(visible_text(draft.content), 160)) if draft else pending
 
 
 def _queued(run: Run, facts: RunFacts) -> Pending:

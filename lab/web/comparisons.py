@@ -61,6 +61,7 @@ def compare_arms(request: HttpRequest, pk: int) -> HttpResponse:
         return _to_runs([run.pk for run in matches[0].runs][: comparisons.MOST_RUNS])
     context = {"place": "experiments", "experiment": experiment, "arms": arms, "matches": matches}
     context["lights"] = compared_arms.lights_of_arms(arms)
+    context["sandboxes"] = compared_arms.sandboxes_of_arms(arms)
     return render(request, "comparisons/arms.html", context)
 
 

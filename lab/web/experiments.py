@@ -77,6 +77,7 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "experiment": experiment,
         "arms": arms,
         "lights": compared_arms.lights_of_arms([arm for arm, _ in arms]),
+        "sandboxes": compared_arms.sandboxes_of_arms([arm for arm, _ in arms]),
         "page": page,
         "counts": overview.experiment_counts(pk),
         "flagged": flags.flagged_runs(pk),
