@@ -74,10 +74,10 @@ def _said_of_change(model: Model, changed: Model) -> str:
 @require_POST
 @for_role(Role.ADMIN)
 def model_retire(request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a model out of what can be launched, or let it come back."""
+    """Take a model out of what can be launched, or let it come back: as the button said that was pressed."""
     model = _model(pk)
     try:
-        if model.retired:
+        if request.POST.get("wanted") == "restored":
             model_settings.restore(by=signed_in(request), model=model)
             messages.success(request, f"{model.name} can be launched again.")
         else:

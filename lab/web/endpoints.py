@@ -81,10 +81,10 @@ def endpoint_edit(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @for_role(Role.ADMIN)
 def endpoint_retire(request: HttpRequest, pk: int) -> HttpResponse:
-    """Take an endpoint out of what can be launched, or let it come back."""
+    """Take an endpoint out of what can be launched, or let it come back: as the button said."""
     endpoint = get_object_or_404(Endpoint, pk=pk)
     try:
-        if endpoint.retired:
+        if request.POST.get("wanted") == "restored":
             endpoint_settings.restore(by=signed_in(request), endpoint=endpoint)
             messages.success(request, f"The models of {endpoint.name} can be launched again.")
         else:
