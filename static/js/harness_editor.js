@@ -9,6 +9,8 @@ import { elementsOf, whyNot } from "./live.js";
 const form = document.querySelector("[data-editor]");
 const word = document.getElementById("bar-word");
 const notice = document.getElementById("editor-notice");
+const offer = document.getElementById("editor-offer");
+const room = document.getElementById("editor-room");
 const save = form.querySelector("[data-save]");
 const CHECK_MS = 400;
 const KEEP_MS = 500;
@@ -49,10 +51,9 @@ async function send(fields, options = {}) {
   }
 }
 
-function tell(words, { offer = false } = {}) {
-  notice.querySelector("[data-words]").textContent = words;
-  for (const button of notice.querySelectorAll("button")) button.hidden = !offer;
-  notice.hidden = !words;
+function tell(words, place = notice) {
+  place.querySelector("[data-words]").textContent = words;
+  place.hidden = !words;
 }
 
 // ---- what is wrong, beside its field ---------------------------------------------------------------------------
@@ -124,11 +125,10 @@ async function check() {
   if (asking !== mine) return;
   asking = null;
   form.removeAttribute("aria-busy");
-  if (answer.status === 200) { if (notice.dataset.about === "answer") tell(""); showChecked(answer.text); } else if (answer.status !== -1) lost(answer.status);
+  if (answer.status === 200) { tell(""); showChecked(answer.text); } else if (answer.status !== -1) lost(answer.status);
 }
 
 function lost(status) {
-  notice.dataset.about = "answer";
   tell(LOST[status] ?? whyNot(status));
 }
 
@@ -148,7 +148,7 @@ async function saveNow() {
   const answer = await send(data("save"));
   save.disabled = false;
   if (answer.status === 201 && answer.location) {
-    forget();
+    forget(own);
     location.assign(answer.location);
   } else if (answer.status === 422) {
     showChecked(answer.text);
@@ -167,43 +167,103 @@ function goTo(link) {
 }
 
 // ---- what was typed is kept -------------------------------------------------------------------------------------
+//
+// Each page that is open writes a slot of its own, so that neither an older draft that nobody has restored yet
+// nor that of another tab is overwritten.
 
 // What a draft does not hold: the form's key, and which newest version somebody was told of when it was typed.
 const NOT_KEPT = new Set(["csrfmiddlewaretoken", "seen_newest"]);
 
+let own = newSlot();
+let offered = null;
 let keeping = null;
+
+function newSlot() {
+  const bytes = [...crypto.getRandomValues(new Uint8Array(8))];
+  return `${KEPT}:${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
 function keep() {
   clearTimeout(keeping);
-  keeping = setTimeout(() => {
-    const fields = [...new FormData(form)].filter(([name, value]) => !NOT_KEPT.has(name) && typeof value === "string");
-    try {
-      localStorage.setItem(KEPT, JSON.stringify({ at: Date.now(), fields }));
-    } catch {
-      // What was kept before is older than what stands here.
-      forget();
-    }
-  }, KEEP_MS);
+  keeping = setTimeout(keepNow, KEEP_MS);
 }
 
-function forget() {
+function keepNow() {
   clearTimeout(keeping);
-  try { localStorage.removeItem(KEPT); } catch { /* nothing was kept */ }
+  keeping = null;
+  const fields = [...new FormData(form)].filter(([name, value]) => !NOT_KEPT.has(name) && typeof value === "string");
+  try {
+    localStorage.setItem(own, JSON.stringify({ at: Date.now(), fields }));
+    tell("", room);
+  } catch (error) {
+    sayNoRoom(error);
+  }
 }
 
-function kept() {
-  try { return JSON.parse(localStorage.getItem(KEPT)); } catch { return null; }
+// What this page kept before stays: it is older than what stands here, and better than nothing.
+function sayNoRoom(error) {
+  const why = error.name === "QuotaExceededError" ? "This draft is larger than the room that the browser has left for it" : "The browser keeps no drafts of this page";
+  const older = kept(own);
+  const what = older ? `what you typed since ${shownTime(older.at)}` : "what you typed";
+  tell(`${why}: ${what} stands on this page alone until you save it.`, room);
 }
 
+function keepWhatWaits() {
+  if (keeping !== null) keepNow();
+}
+
+function forget(slot) {
+  if (slot === own) { clearTimeout(keeping); keeping = null; }
+  try { localStorage.removeItem(slot); } catch { /* nothing was kept */ }
+}
+
+function kept(slot) {
+  try { return JSON.parse(localStorage.getItem(slot)); } catch { return null; }
+}
+
+function shownTime(at) {
+  return new Date(at).toLocaleString();
+}
+
+// The newest draft of this page that is not this page's own, and how many there are.
+function offerOlder() {
+  let slots = [];
+  try { slots = Object.keys(localStorage); } catch { /* nothing was kept */ }
+  const others = slots.filter((slot) => slot !== own && (slot === KEPT || slot.startsWith(`${KEPT}:`)))
+    .map((slot) => ({ slot, ...kept(slot) })).filter((draft) => draft.fields).sort((one, other) => other.at - one.at);
+  offered = others[0]?.slot ?? null;
+  const more = others.length > 1 ? ` Of ${others.length} drafts it is the newest.` : "";
+  tell(offered ? `Something typed here on ${shownTime(others[0].at)} was not saved.${more}` : "", offer);
+}
+
+// What stood here until then stays kept, and is offered in turn.
 async function restore() {
+  const slot = offered;
+  const draft = kept(slot);
+  // Another tab may have saved or discarded it.
+  if (!draft) { offerOlder(); return; }
   const fields = new FormData();
-  for (const [name, value] of kept()?.fields ?? []) fields.append(name, value);
+  for (const [name, value] of draft.fields) fields.append(name, value);
   fields.set("do", "render");
   const answer = await send(fields);
   if (answer.status !== 200) { lost(answer.status); return; }
+  clearTimeout(waiting);
+  asking?.abort();
+  asking = null;
+  keepWhatWaits();
   const fresh = new DOMParser().parseFromString(answer.text, "text/html").querySelector(".editor-columns");
   form.querySelector(".editor-columns").replaceWith(document.adoptNode(fresh));
   tell("");
   begin();
+  own = newSlot();
+  forget(slot);
+  try { localStorage.setItem(own, JSON.stringify(draft)); } catch (error) { sayNoRoom(error); }
+  offerOlder();
+}
+
+function discard() {
+  forget(offered);
+  offerOlder();
 }
 
 // ---- tools ------------------------------------------------------------------------------------------------------
@@ -260,7 +320,7 @@ form.addEventListener("click", (event) => {
   const up = event.target.closest("[data-up]");
   if (up) { event.preventDefault(); moveUp(up.closest("[data-tool]")); }
   if (event.target.closest("[data-restore]")) restore();
-  if (event.target.closest("[data-discard]")) { forget(); tell(""); }
+  if (event.target.closest("[data-discard]")) discard();
 });
 
 // Enter in a field of one line would press the first button.
@@ -273,9 +333,7 @@ document.addEventListener("keydown", (event) => {
   saveNow();
 });
 
+window.addEventListener("pagehide", keepWhatWaits);
+
 begin();
-const before = kept();
-if (before?.fields) {
-  notice.dataset.about = "kept";
-  tell(`Something typed here on ${new Date(before.at).toLocaleString()} was not saved.`, { offer: true });
-}
+offerOlder();

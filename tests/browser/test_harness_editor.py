@@ -116,7 +116,7 @@ def test_what_was_typed_outlives_a_lost_session_and_a_closed_page(tab: Tab, edit
     tab.forgive(AWAY)
 
     page.reload()
-    expect(page.locator("#editor-notice")).to_contain_text("was not saved")
+    expect(page.locator("#editor-offer")).to_contain_text("was not saved")
     assert page.input_value("#system_prompt") != "Typed with care."
     page.click("[data-restore]")
     expect(page.locator("#system_prompt")).to_have_value("Typed with care.")
@@ -129,7 +129,7 @@ def test_what_was_typed_outlives_a_lost_session_and_a_closed_page(tab: Tab, edit
     tab.open("/harnesses/")
     page.keyboard.press("n")
     page.wait_for_url("**/clone/")
-    expect(page.locator("#editor-notice")).to_be_hidden()
+    expect(page.locator("#editor-offer")).to_be_hidden()
 
 
 OF_ONES_OWN = """
@@ -216,6 +216,87 @@ def test_an_older_version_is_launched_from_its_page_under_its_own_limits(tab: Ta
     tab.wait_for_badge("resolved")
     expect(page.locator("main")).to_contain_text("of-before v1")
     tab.forgive(AWAY)
+
+
+def typed_and_kept(page: Page, text: str) -> None:
+    page.fill("#system_prompt", text)
+    wait_for(lambda: text in kept_text(page), what=f"the draft “{text}” in the browser")
+
+
+def test_typing_beside_an_older_draft_that_is_still_offered_overwrites_neither(
+    tab: Tab, editor: Page
+) -> None:
+    page, prompt, offer = editor, editor.locator("#system_prompt"), editor.locator("#editor-offer")
+    typed_and_kept(page, "The first draft.")
+    page.reload()
+    expect(offer).to_contain_text("was not saved")
+    typed_and_kept(page, "The second draft.")
+    expect(offer).to_be_visible()
+    assert "The first draft." in kept_text(page)
+
+    # Each takes the other's place, and neither is lost.
+    for text in ("The first draft.", "The second draft.", "The first draft."):
+        page.click("[data-restore]")
+        expect(prompt).to_have_value(text)
+        expect(offer).to_be_visible()
+    page.reload()
+    expect(offer).to_contain_text("Of 2 drafts it is the newest.")
+    page.click("[data-restore]")
+    expect(prompt).to_have_value("The second draft.")
+    page.click("[data-discard]")
+    expect(offer).to_be_hidden()
+    assert "The first draft." not in kept_text(page)
+    assert "The second draft." in kept_text(page)
+
+
+def test_saving_forgets_what_was_typed_here_and_not_what_is_still_offered(tab: Tab, editor: Page) -> None:
+    page, path = editor, editor.url
+    typed_and_kept(page, "Of another day.")
+    page.reload()
+    expect(page.locator("#editor-offer")).to_be_visible()
+    typed_and_kept(page, "Of today.")
+    page.keyboard.press("Control+s")
+    page.wait_for_url(re.compile(r"/harnesses/\d+/$"))
+    assert "Of today." not in kept_text(page)
+    page.goto(path)
+    expect(page.locator("#editor-offer")).to_contain_text("was not saved")
+    page.click("[data-restore]")
+    expect(page.locator("#system_prompt")).to_have_value("Of another day.")
+
+
+def test_two_tabs_at_one_editor_keep_a_draft_each(tab: Tab, editor: Page) -> None:
+    other = tab.context.new_page()
+    other.goto(editor.url)
+    typed_and_kept(editor, "In one tab.")
+    typed_and_kept(other, "In the other tab.")
+    assert "In one tab." in kept_text(editor)
+    other.close()
+
+
+def test_a_draft_too_large_for_the_browser_is_said_and_what_was_kept_before_stays(
+    tab: Tab, editor: Page
+) -> None:
+    page, room = editor, editor.locator("#editor-room")
+    typed_and_kept(page, "Small enough.")
+    prompt = page.locator("#system_prompt")
+    prompt.evaluate("(field) => { field.value = 'x'.repeat(7_000_000); }")
+    prompt.dispatch_event("input")
+    expect(room).to_contain_text("This draft is larger than the room that the browser has left for it")
+    expect(room).to_contain_text("what you typed since")
+    assert "Small enough." in kept_text(page)
+    # It stays said while the server answers the checks.
+    expect(page.locator("[id='system_prompt-problem']")).to_contain_text("7,000,000 characters")
+    expect(room).to_be_visible()
+    typed_and_kept(page, "Small again.")
+    expect(room).to_be_hidden()
+
+
+def test_what_was_typed_at_the_last_moment_is_kept_when_the_page_is_left(tab: Tab, editor: Page) -> None:
+    page = editor
+    page.fill("#system_prompt", "At the last moment.")
+    page.reload()
+    page.click("[data-restore]")
+    expect(page.locator("#system_prompt")).to_have_value("At the last moment.")
 
 
 def test_a_text_too_large_to_be_sent_gets_a_message_and_stays(tab: Tab, editor: Page) -> None:
