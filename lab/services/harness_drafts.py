@@ -18,6 +18,7 @@ from lab.engine.llm.base import JSONObject
 from lab.engine.tools.base import needed_parameters
 from lab.models import Harness, HarnessVersion
 from lab.services.harness_pages import HarnessDifference, compared
+from lab.services.harness_texts import text_warnings
 from lab.services.harnesses import name_problem
 
 
@@ -72,7 +73,7 @@ def checked_yaml(text: str) -> Draft:
 
 
 def _draft(config: HarnessConfig, based_on: HarnessConfig | None) -> Draft:
-    found = problems(config)
+    found = [*problems(config), *text_warnings(config)]
     same_as = HarnessVersion.objects.filter(digest=config.digest).select_related("harness").first()
     if same_as is None and (taken := name_problem(config=config)):
         return Draft(None, [taken, *found])

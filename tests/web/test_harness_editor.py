@@ -281,6 +281,33 @@ class TestChecking:
         html = self.check(operator, preset, limits__max_steps="$5")
         assert '<p class="body quiet">It is shown when the errors are mended.</p>' in html
 
+    @pytest.mark.parametrize(
+        ("field", "typed", "said"),
+        [
+            (
+                "system_prompt",
+                "Fix {{ task.statement }} \u202enow",
+                "RIGHT-TO-LEFT OVERRIDE (U+202E) at character",
+            ),
+            (
+                "tools.t5.parameters",
+                '{"type": "object", "properties": {"command": {"$ref": "#/x"}}}',
+                "properties.command.$ref: “#/x” is a reference",
+            ),
+        ],
+    )
+    def test_warns_at_the_field_of_what_a_reader_would_miss_and_lets_it_be_saved(
+        self, operator: Client, preset: HarnessVersion, field: str, typed: str, said: str
+    ) -> None:
+        checked = self.check(operator, preset, **{field.replace(".", "__"): typed})
+        assert f'data-problem="{field}" data-severity="warning"' in checked
+        assert 'data-errors="0"' in checked
+        form = sent(**{field: typed, "do": "check"})
+        html = operator.post(f"/harnesses/{preset.pk}/clone/", form).content.decode()
+        assert said in unescape(html.partition(f'id="{field}-problem"')[2].partition("</div>")[0])
+        saved = operator.post(f"/harnesses/{preset.pk}/clone/", sent(**{field: typed}), headers=FETCH)
+        assert saved.status_code == 201
+
     def test_two_tools_of_one_name_are_marked_both(self, operator: Client, preset: HarnessVersion) -> None:
         html = self.check(operator, preset, tools__t5__name="Read")
         assert 'data-problem="tools.t1.name tools.t5.name"' in html
