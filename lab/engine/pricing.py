@@ -8,6 +8,7 @@ server says that its call cost is kept beside the lab's own figure, and a differ
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -88,7 +89,7 @@ def _by_card(price: Price, usage: Usage, *, at: dt.datetime) -> Cost:
         unit_prices=dict(card.rates),
         matched=f"price card from {card.valid_from:%Y-%m-%d}{until}"
         + (f", {card.source}" if card.source else ""),
-        note=_note(usage),
+        note=_note(usage, card.rates),
     )
 
 
@@ -188,12 +189,13 @@ def _by_table(price: Price, usage: Usage, *, model: str, at: dt.datetime, base_u
         return Cost(note=f"the price table has no model {wanted} at {place}")
     except ValueError as failed:
         return Cost(note="; ".join([*usage.notes, f"the usage cannot be priced: {failed}"]))
+    unit_prices = _unit_prices(found, usage.input_total or 0)
     return Cost(
         amount=found.total_price,
         basis="table",
-        unit_prices=_unit_prices(found, usage.input_total or 0),
+        unit_prices=unit_prices,
         matched=f"{found.provider.id}/{found.model.id} (genai-prices {genai_prices.__version__})",
-        note=_note(usage),
+        note=_note(usage, unit_prices),
     )
 
 
@@ -229,8 +231,9 @@ def _unit_prices(found: PriceCalculation, input_total: int) -> dict[str, Decimal
     return prices
 
 
-def _note(usage: Usage) -> str:
+def _note(usage: Usage, prices: Mapping[str, Decimal]) -> str:
+    """What did not add up, and what was assumed where cached input has a price of its own."""
     notes = list(usage.notes)
-    if usage.cache_read is None:
+    if usage.cache_read is None and prices.get("cache_read", prices.get("input")) != prices.get("input"):
         notes.append("the server did not report cached tokens: all input is priced as uncached")
     return "; ".join(notes)

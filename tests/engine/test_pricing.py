@@ -178,6 +178,15 @@ class TestOwnCards:
         )
         assert found.amount == 2
 
+    @pytest.mark.parametrize(("rates", "says_so"), [({}, False), ({"cache_read": "0.2"}, True)])
+    def test_cached_input_that_was_not_counted_matters_only_where_it_has_a_rate(
+        self, rates: dict[str, str], says_so: bool
+    ) -> None:
+        usage = Usage(input_total=1_000_000, output_total=0, source="provider")
+        found = by_card(usage, card(since=NOW, input="2", output="1", **rates))
+        assert found.amount == 2
+        assert ("did not report cached tokens" in found.note) is says_so
+
     def test_the_card_is_the_one_of_the_calls_time_and_its_end_is_excluded(self) -> None:
         change = NOW + dt.timedelta(days=30)
         old, new = (
