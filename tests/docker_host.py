@@ -254,6 +254,23 @@ def labelled(label: str) -> list[str]:
     return [str(one["Id"]) for one in found]
 
 
+def labels(container: str) -> dict[str, str] | None:
+    """The labels of a container; None when there is none of this name."""
+    import docker
+
+    try:
+        return dict(_client().api.inspect_container(container)["Config"]["Labels"])
+    except docker.errors.NotFound:
+        return None
+
+
+def bystander(**labels: str) -> str:
+    """A running container of somebody else's; returns its identifier. The caller removes it."""
+    made = _client().api.create_container(busybox_image(), ["sleep", "3600"], labels=labels)
+    _client().api.start(made["Id"])
+    return str(made["Id"])
+
+
 def _state(container: str) -> dict[str, Any] | None:
     import docker
 
@@ -340,6 +357,11 @@ class Daemon(Server):
         with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
             return bool(self.client().ping())
         return False
+
+    def wake(self) -> None:
+        """Let it go on after a SIGSTOP, and wait until it answers."""
+        os.kill(self.pid, signal.SIGCONT)
+        self.client().ping()
 
     def restart(self) -> None:
         """As a service manager does it: its containers end with it."""
@@ -438,9 +460,13 @@ class Registry(Server):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the images, or say what is missing for it."""
+    """Make the images; with `--left`, list what sandboxes have left in the daemon."""
+    if arguments == ["--left"]:
+        left = _client().api.containers(all=True, filters={"label": "trajectory-lab.label"})
+        print(*(f"left: {one['Names']} {one['Status']} {one['Labels']}" for one in left), sep="\n")
+        return 1 if left else 0
     if arguments:
-        print("usage: python -m tests.docker_host", file=sys.stderr)
+        print("usage: python -m tests.docker_host [--left]", file=sys.stderr)
         return 2
     if reason := debian_missing():
         print(f"missing: {reason}", file=sys.stderr)
