@@ -5,6 +5,7 @@ import { onKey } from "./keys.js";
 const search = document.querySelector("[data-search]");
 const form = document.querySelector("[data-models]");
 const kept = document.querySelector("[data-chosen]");
+const failed = document.querySelector("[data-search-failed]");
 const WAIT = 150;
 let timer = 0;
 let asked = 0;
@@ -13,36 +14,65 @@ function chosenIds() {
   return new Set([...kept.querySelectorAll("input:checked")].map((input) => input.value));
 }
 
-function markFound() {
+// What is found shows what is chosen, and the button says how many models it would add.
+function markChosen() {
   const ids = chosenIds();
   for (const input of form.querySelectorAll("#found input")) input.checked = ids.has(input.value);
+  kept.hidden = ids.size === 0;
+  const words = { 0: "Add the chosen models", 1: "Add 1 chosen model" }[ids.size];
+  form.querySelector("[data-add-label]").textContent = words ?? `Add ${ids.size} chosen models`;
 }
 
-function keep(input) {
-  const there = [...kept.querySelectorAll("input")].find((one) => one.value === input.value);
-  if (!input.checked) there?.closest("li").remove();
-  else if (!there) {
-    const row = input.closest("li").cloneNode(true);
-    row.querySelectorAll(".label").forEach((label) => label.remove());
-    row.querySelector("input").checked = true;
-    kept.querySelector("ul").append(row);
+function choose(input) {
+  const row = input.closest("li").cloneNode(true);
+  row.querySelectorAll(".label").forEach((label) => label.remove());
+  row.querySelector("input").checked = true;
+  kept.querySelector("ul").append(row);
+}
+
+// Whoever stands in the row that goes is taken to the one beside it.
+function leave(row) {
+  const next = row.nextElementSibling ?? row.previousElementSibling;
+  const stoodThere = row.contains(document.activeElement);
+  row.remove();
+  if (stoodThere) (next?.querySelector("input") ?? search).focus();
+}
+
+// The fragment, or null where there is none: no answer, an error, or the page for signing in.
+async function fragment(address) {
+  try {
+    const answer = await fetch(address, { headers: { "X-Requested-With": "fetch" } });
+    return answer.ok && !answer.redirected ? await answer.text() : null;
+  } catch {
+    return null;
   }
-  kept.hidden = kept.querySelector("li") === null;
+}
+
+// The list is replaced whole; whoever walks in it stays on the same model, else on the first.
+function replaceFound(text) {
+  const stood = document.activeElement?.closest("#found") ? document.activeElement.value : null;
+  document.getElementById("found").outerHTML = text;
+  if (stood === null) return;
+  const inputs = [...form.querySelectorAll("#found input")];
+  (inputs.find((input) => input.value === stood) ?? inputs[0] ?? search).focus();
 }
 
 async function show() {
+  clearTimeout(timer);
   const mine = ++asked;
+  const words = search.value;
   const address = new URL(location.href);
   address.searchParams.delete("again");
-  address.searchParams.set("q", search.value);
-  const answer = await fetch(address, { headers: { "X-Requested-With": "fetch" } });
-  if (!answer.ok || mine !== asked) return;
-  const text = await answer.text();
+  address.searchParams.set("q", words);
+  const text = await fragment(address);
   if (mine !== asked) return;
-  document.getElementById("found").outerHTML = text;
-  form.elements.q.value = search.value;
+  failed.hidden = text !== null;
+  if (text === null) return;
+  replaceFound(text);
+  form.elements.q.value = words;
   history.replaceState(null, "", address);
-  markFound();
+  markChosen();
+  form.querySelector("[data-said]").textContent = form.querySelector("#found [data-count]").textContent;
 }
 
 search.addEventListener("input", () => {
@@ -51,18 +81,24 @@ search.addEventListener("input", () => {
 });
 search.form.addEventListener("submit", (event) => {
   event.preventDefault();
-  clearTimeout(timer);
   show();
 });
 
 form.addEventListener("change", (event) => {
   const input = event.target.closest('input[name="chosen"]');
   if (!input) return;
-  if (input.closest("#found")) keep(input);
-  else {
-    keep(input);
-    markFound();
-  }
+  const there = [...kept.querySelectorAll("input")].find((one) => one.value === input.value);
+  if (!input.checked && there) leave(there.closest("li"));
+  else if (!there) choose(input);
+  markChosen();
+});
+
+form.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-clear]")) return;
+  event.preventDefault();
+  search.value = "";
+  search.focus();
+  show();
 });
 
 // Arrows walk from the search through the boxes and back.
@@ -83,4 +119,4 @@ onKey("/", () => {
   return true;
 });
 
-markFound();
+markChosen();
