@@ -23,6 +23,7 @@ FAMILIES = {
 
 PROVIDERS = {
     "bubblewrap": "lab.engine.sandboxes.bubblewrap:BubblewrapProvider",
+    "docker": "lab.engine.sandboxes.docker:DockerProvider",
     "process": "lab.engine.sandboxes.process:ProcessProvider",
 }
 

@@ -33,24 +33,27 @@ def read_body(workspace: str, path: str, limit: int) -> bytes:
     return b"%s\nexec head -c %d <%s" % (_checks(workspace, path), limit + 1, quote(path))
 
 
-def write_body(workspace: str, path: str, mode: int | None) -> bytes:
-    """Shell text that puts its standard input into a file."""
+def write_body(
+    workspace: str, path: str, mode: int | None, *, source: bytes = b"cat", add: bool = False
+) -> bytes:
+    """Shell text that puts what `source` prints into a file, its own input by default; `add`: at the end."""
     parent = quote(posixpath.dirname(path))
     lines = [_checks(workspace, path)]
     if posixpath.dirname(path):
-        lines.append(b"[[ -d %s ]] || mkdir -p -- %s || exit 1" % (parent, parent))
+        lines.append(b"[ -d %s ] || mkdir -p -- %s || exit 1" % (parent, parent))
+    into = b"%s >%s%s" % (source, b">" if add else b"", quote(path))
     if mode is None:
-        lines.append(b"exec cat >%s" % quote(path))
+        lines.append(b"exec " + into)
     else:
-        lines.append(b"cat >%s && exec chmod %o -- %s" % (quote(path), mode & 0o7777, quote(path)))
+        lines.append(b"%s && exec chmod %o -- %s" % (into, mode & 0o7777, quote(path)))
     return b"\n".join(lines)
 
 
 def _checks(workspace: str, path: str) -> bytes:
     return (
         b"PATH=/usr/bin:/bin\ncd -- %s || exit %d\n" % (quote(workspace), _NO_WORKSPACE)
-        + b"[[ -d %s ]] && exit %d\n" % (quote(path), _IS_FOLDER)
-        + b"[[ ! -f %s && -e %s ]] && exit %d" % (quote(path), quote(path), _NOT_REGULAR)
+        + b"[ -d %s ] && exit %d\n" % (quote(path), _IS_FOLDER)
+        + b"[ -e %s ] && [ ! -f %s ] && exit %d" % (quote(path), quote(path), _NOT_REGULAR)
     )
 
 

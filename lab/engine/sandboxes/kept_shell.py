@@ -17,10 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
-from lab.engine.sandboxes.base import Output
+from lab.engine.sandboxes.ending import Ended
 from lab.engine.sandboxes.output import OutputCollector
 from lab.engine.sandboxes.processes import boot_ticks
 from lab.engine.sandboxes.shell_program import Descriptors, begin_file, control_program, next_file
@@ -42,18 +41,6 @@ _ABANDONED_BYTES = 16 * 1024 * 1024
 
 # Kills the processes of a command: leader (as numbered inside; None: unknown) and time it began, in ticks.
 Killer = Callable[[int | None, int], None]
-
-
-class Ended(NamedTuple):
-    """How one command of the kept shell ended. `code` is None when it was killed or lost its shell."""
-
-    code: int | None
-    stdout: Output
-    stderr: Output
-    timed_out: bool
-    interrupted: bool
-    shell_restarted: bool
-    seconds: float
 
 
 class KeptShell:

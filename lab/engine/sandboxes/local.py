@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import posixpath
-import re
 import signal
 import subprocess
 import threading
@@ -16,18 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
-from lab.engine.sandboxes.base import (
-    OUTPUT_HEAD_BYTES,
-    READ_LIMIT_BYTES,
-    ExecResult,
-    Output,
-    ResourceUsage,
-    SandboxFacts,
-)
+from lab.engine.sandboxes.base import ResourceUsage, SandboxFacts
 from lab.engine.sandboxes.cgroup import ControlGroup
-from lab.engine.sandboxes.file_access import raise_for, read_body, write_body
+from lab.engine.sandboxes.ending import Ended
+from lab.engine.sandboxes.file_access import write_body
 from lab.engine.sandboxes.folders import SandboxFolders
-from lab.engine.sandboxes.kept_shell import Ended, KeptShell
+from lab.engine.sandboxes.kept_shell import KeptShell
 from lab.engine.sandboxes.processes import (
     CLOCK_TICKS,
     ProcessEntry,
@@ -40,13 +31,8 @@ from lab.engine.sandboxes.processes import (
     send,
 )
 from lab.engine.sandboxes.shell_program import command_body
+from lab.engine.sandboxes.shell_sandbox import FILE_SECONDS, ShellSandbox
 from lab.engine.stop import StopSignal
-
-_FILE_SECONDS = 60.0
-# Codes of a command that could not be started, and where the control shell says that it reports this.
-_NOT_STARTED = (126, 127)
-_SHELL_PREFIX = re.compile(rb"/proc/self/fd/\d+/next: line \d+: ")
-_KILLED = 128 + signal.SIGKILL
 
 
 class Parts(NamedTuple):
@@ -66,10 +52,11 @@ class Parts(NamedTuple):
     unexportable: Mapping[str, str]
 
 
-class LocalSandbox:
+class LocalSandbox(ShellSandbox):
     """See `lab.engine.sandboxes.base.Sandbox`."""
 
     def __init__(self, facts: SandboxFacts, parts: Parts) -> None:
+        super().__init__(parts.unexportable)
         self.facts = facts
         self.host_workspace: Path | None = parts.folders.workspace
         self._parts = parts
@@ -82,62 +69,39 @@ class LocalSandbox:
         # stop() may come from the run, the lease thread and the reaper at once.
         self._stopping = threading.Lock()
 
-    def exec(
+    def _raise_if_lost(self) -> None:
+        self._shell.raise_if_lost()
+
+    def _memory_kills(self) -> int:
+        return self._group.memory_kills() if self._group is not None else 0
+
+    def _run_command(
         self,
         argv: Sequence[str],
-        *,
+        folder: str,
+        environment: Mapping[str, str],
+        stdin: bytes,
         timeout: float,
-        stdin: bytes = b"",
-        cwd: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        output_limit: int = OUTPUT_HEAD_BYTES,
-        stop: StopSignal | None = None,
-    ) -> ExecResult:
-        if not argv:
-            raise ValueError("argv: [] names no command; give the program's name first")
-        extra = {**self._parts.unexportable, **(environment or {})}
-        folder = posixpath.join(self.facts.workspace, cwd or "")
-        if any("\0" in text for text in (*argv, folder, *extra.keys(), *extra.values())):
-            self._shell.raise_if_lost()
-            return _refused("the command holds a NUL byte, which no program can be given")
+        output_limit: int,
+        stop: StopSignal | None,
+    ) -> Ended:
         self._make_room()
-        kills = self._group.memory_kills() if self._group is not None else 0
-        ended = self._shell.run(
-            command_body(argv, folder, extra),
+        return self._shell.run(
+            command_body(argv, folder, environment),
             timeout=timeout,
             output_limit=output_limit,
             killer=self._kill_command,
             stdin=stdin,
             stop=stop,
         )
-        out_of_memory = self._group is not None and self._group.memory_kills() > kills
-        return _result(ended, out_of_memory)
 
-    def read(self, path: str, *, limit: int = READ_LIMIT_BYTES) -> bytes:
-        ended = self._access(path, read_body(self.facts.workspace, path, limit), limit=limit + 1)
-        raise_for(ended.code, ended.stderr.head, path)
-        if ended.stdout.total > limit:
-            raise ValueError(f"{path}: is larger than {limit} bytes")
-        return ended.stdout.head
-
-    def write(self, path: str, data: bytes, *, mode: int | None = None) -> None:
-        ended = self._access(path, write_body(self.facts.workspace, path, mode), stdin=data)
-        raise_for(ended.code, ended.stderr.head, path)
-
-    def _access(self, path: str, body: bytes, *, stdin: bytes = b"", limit: int = 0) -> Ended:
-        if "\0" in path:
-            raise ValueError(f"{path!r}: holds a NUL byte")
-        ended = self._shell.run(
-            body,
-            timeout=_FILE_SECONDS,
-            output_limit=max(limit, 4096),
-            killer=self._kill_command,
-            stdin=stdin,
+    def _run_body(self, body: bytes, output_limit: int, stdin: bytes = b"") -> Ended:
+        return self._shell.run(
+            body, timeout=FILE_SECONDS, output_limit=output_limit, killer=self._kill_command, stdin=stdin
         )
-        if ended.timed_out or ended.shell_restarted:
-            # A FIFO put there between check and opening is the only way to get here with a healthy sandbox.
-            raise ValueError(f"{path}: is no regular file, or its file system does not answer")
-        return ended
+
+    def _write(self, path: str, data: bytes, mode: int | None) -> Ended:
+        return self._run_body(write_body(self.facts.workspace, path, mode), 4096, data)
 
     def usage(self) -> ResourceUsage:
         if self._final is not None:
@@ -253,34 +217,6 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int | None, float | None]:
                 os.kill(process.pid, signal.SIGKILL)
         time.sleep(0.001)
     return None, None
-
-
-def _result(ended: Ended, out_of_memory: bool) -> ExecResult:
-    code, stderr = ended.code, ended.stderr
-    if code in _NOT_STARTED and not stderr.truncated and (found := _SHELL_PREFIX.match(stderr.head)):
-        stderr = _whole(stderr.head[found.end() :])
-    if code is None and not ended.timed_out and not ended.interrupted:
-        code = _KILLED
-        stderr = _with_note(stderr, "the command ended the shell that ran it; a new one was started")
-    return ExecResult(
-        code, ended.stdout, stderr, ended.timed_out, ended.interrupted, out_of_memory, ended.seconds
-    )
-
-
-def _refused(reason: str) -> ExecResult:
-    return ExecResult(126, _whole(b""), _whole(f"{reason}\n".encode()), False, False, False, 0.0)
-
-
-def _whole(text: bytes) -> Output:
-    return Output(text, b"", len(text), hashlib.sha256(text).hexdigest())
-
-
-def _with_note(output: Output, note: str) -> Output:
-    """The stream followed by a sentence of the sandbox's own; the hash stays that of the command's bytes."""
-    text = f"[{note}]\n".encode()
-    if output.truncated:
-        return output._replace(tail=output.tail + text, total=output.total + len(text))
-    return output._replace(head=output.head + text, total=output.total + len(text))
 
 
 def lost(what: str, error: BaseException, log: bytes = b"") -> SandboxLostError:

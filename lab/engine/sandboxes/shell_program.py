@@ -26,6 +26,7 @@ _OWNED_BY_BASH = frozenset(
         "HISTCMD",
         "LINENO",
         "OLDPWD",
+        "OPTIND",
         "PPID",
         "PWD",
         "RANDOM",
@@ -39,7 +40,7 @@ _OWNED_BY_BASH = frozenset(
 )
 # Variables that change what the control shell does: how it splits, waits, matches or reads.
 _STEERING = frozenset(
-    {"CHILD_MAX", "EXECIGNORE", "FUNCNEST", "GLOBIGNORE", "IFS", "OPTIND", "POSIXLY_CORRECT", "TMOUT"}
+    {"CHILD_MAX", "EXECIGNORE", "FUNCNEST", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT", "TMOUT"}
 )
 CANNOT_CHANGE_FOLDER = 126
 
@@ -62,7 +63,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def quote(text: str) -> bytes:
-    return b"'" + as_bytes(text).replace(b"'", b"'\\''") + b"'"
+    """One word on one line: a newline is said by the variable every kept shell has for it."""
+    quoted = as_bytes(text).replace(b"'", b"'\\''")
+    return b"'" + quoted.replace(b"\n", b"'\"$lab_newline\"'") + b"'"
 
 
 def control_program(fds: Descriptors) -> str:
@@ -90,13 +93,13 @@ def begin_file(environment: Mapping[str, str], fds: Descriptors) -> bytes:
 
     The environment is set once, here, but for names that would change how the control shell itself works.
     """
-    inherited = {name: value for name, value in environment.items() if not _steers_bash(name)}
-    steering = {name: value for name, value in environment.items() if _steers_bash(name)}
+    inherited, others = steering(environment)
     settle = (
         b'lab_settle() { while kill -0 "$lab_pid" 2>/dev/null; do read -r -t 0.05 -u %d lab_line; done; '
         b'wait "$lab_pid" 2>/dev/null; lab_again=$?; [[ $lab_again -eq 127 ]] || lab_code=$lab_again; }\n'
     ) % fds.commands
-    return _exports(inherited) + b"lab_environment() {\n:\n" + _exports(steering) + b"}\n" + settle
+    environment_function = b"\n".join([b"lab_environment() {", *exports(others), b":", b"}", settle])
+    return b"\n".join([b"lab_newline='", b"'", *exports(inherited), environment_function])
 
 
 def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes], body: bytes) -> bytes:
@@ -121,11 +124,14 @@ def command_body(argv: Sequence[str], folder: str, environment: Mapping[str, str
     odd = unexportable(environment)
     if odd:
         words = [b"/usr/bin/env", *(quote(f"{name}={value}") for name, value in odd.items()), *words]
-    return b"lab_environment\n%scd -- %s || exit %d\nunset OLDPWD\nexec -- %s" % (
-        _exports(environment),
-        quote(folder),
-        CANNOT_CHANGE_FOLDER,
-        b" ".join(words),
+    return b"\n".join(
+        [
+            b"lab_environment",
+            *exports(environment),
+            b"cd -- %s || exit %d" % (quote(folder), CANNOT_CHANGE_FOLDER),
+            b"unset OLDPWD",
+            b"exec -- " + b" ".join(words),
+        ]
     )
 
 
@@ -134,17 +140,22 @@ def unexportable(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not _exportable(name)}
 
 
-def _steers_bash(name: str) -> bool:
-    return name in _STEERING or name.startswith(("BASH", "LC_", "HIST", "lab_"))
+def steering(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables a kept shell can hold all the time, and those that would change how it works itself."""
+    names = {name for name in environment if name in _STEERING or name.startswith(("BASH", "LC_", "HIST"))}
+    inherited = {name: value for name, value in environment.items() if name not in names}
+    return inherited, {name: environment[name] for name in environment if name in names}
+
+
+def exports(environment: Mapping[str, str]) -> list[bytes]:
+    """Shell statements that set the variables which a shell can set."""
+    return [
+        b"export %s=%s" % (name.encode(), quote(value))
+        for name, value in environment.items()
+        if _exportable(name)
+    ]
 
 
 def _exportable(name: str) -> bool:
-    return _NAME.match(name) is not None and name not in _OWNED_BY_BASH
-
-
-def _exports(environment: Mapping[str, str]) -> bytes:
-    return b"".join(
-        b"export %s=%s\n" % (name.encode(), quote(value))
-        for name, value in environment.items()
-        if _exportable(name)
-    )
+    # Names of the kept shell's own are given to the command alone.
+    return _NAME.match(name) is not None and name not in _OWNED_BY_BASH and not name.startswith("lab_")
