@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from lab.engine.environments import PRACTICE_IMAGE
 from lab.engine.errors import ExitReason
 from lab.engine.events import Record
 from lab.engine.harnesses.base import HarnessConfig
@@ -35,6 +36,8 @@ class AttemptSpec:
     wherever they appear; `api_key`, the value of `key_variable`, always is. `retry_seconds` bounds how long a
     model call is tried again. `chunk_seconds` is the pause of a scripted model after each streamed piece.
 
+    `practice_image` is what sandboxes of practice tasks are built on where their kind takes an image.
+
     `replay` is what the model serves instead of being asked; `model.base_url` is not used then.
 
     `history` are all records of this attempt so far; with any, the attempt is continued from there.
@@ -58,6 +61,7 @@ class AttemptSpec:
     spent_usd_before: Decimal = Decimal(0)
     secrets: Mapping[str, str] = field(default_factory=dict)
     sandbox_limits: SandboxLimits = SandboxLimits()
+    practice_image: str = PRACTICE_IMAGE
     facts: Mapping[str, JSONObject] = field(default_factory=dict)
     replay: Recording | None = None
     history: tuple[Record, ...] = ()

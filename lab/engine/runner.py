@@ -225,7 +225,12 @@ class _Attempt:
     def _sandbox_spec(self) -> SandboxSpec:
         spec = self.spec
         return sandbox_spec_for(
-            spec.task, data_folder=spec.data_folder, label=spec.label, limits=spec.sandbox_limits
+            spec.task,
+            data_folder=spec.data_folder,
+            label=spec.label,
+            limits=spec.sandbox_limits,
+            kind=spec.provider.kind,
+            practice_image=spec.practice_image,
         )
 
     def _start(self) -> None:

@@ -97,7 +97,13 @@ def check_task(*, task: Task, provider: SandboxProvider) -> TaskCheckResult:
     from lab.engine.verify.run import check_task as check
 
     spec = task_spec(task)
-    place = sandbox_spec_for(spec, data_folder=Path(settings.LAB_DATA_DIR), label=f"check-{task.pk}")
+    place = sandbox_spec_for(
+        spec,
+        data_folder=Path(settings.LAB_DATA_DIR),
+        label=f"check-{task.pk}",
+        kind=provider.kind,
+        practice_image=settings.LAB_PRACTICE_IMAGE,
+    )
     result = check(spec, provider=provider, sandbox_spec=place)
     TaskCheck.objects.create(
         task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)

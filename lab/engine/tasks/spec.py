@@ -35,6 +35,11 @@ _NO_BUILD_FOLDERS = frozenset({"tests"})
 _ALWAYS_IN_DIGEST = frozenset({"name", "variables", "network", "agent_timeout_sec", "verifier_timeout_sec"})
 
 
+def is_image_name(text: str) -> bool:
+    """Whether an image can have this name."""
+    return len(text) <= 512 and _IMAGE.fullmatch(text) is not None
+
+
 class Environment(Frozen):
     """What a task needs around its repository: what its sandboxes are made from, and what holds in them.
 
@@ -101,7 +106,7 @@ class Environment(Frozen):
     @field_validator("image")
     @classmethod
     def _is_reference(cls, image: str) -> str:
-        if image and (len(image) > 512 or not _IMAGE.fullmatch(image)):
+        if image and not is_image_name(image):
             raise ValueError(
                 "no name of an image; write it as in python:3.13-bookworm or host:5000/name@sha256:…"
             )
