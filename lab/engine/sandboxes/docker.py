@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import posixpath
 import secrets
 import threading
@@ -109,7 +108,7 @@ class DockerProvider:
     def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
         """Raises: SandboxLostError: the daemon does not answer."""
         client = docker_client.connected(self._host)
-        labs = {_lab_of(scratch_root), _lab_of(scratch_root / "one deeper")}
+        lab = _lab_of(scratch_root)
         try:
             found = client.api.containers(all=True, filters={"label": [LABEL, LAB, STARTER]})
         except docker_client.ERRORS as error:
@@ -118,7 +117,7 @@ class DockerProvider:
         for one in found:
             labels = one.get("Labels") or {}
             label = str(labels.get(LABEL))
-            ours = labels.get(LAB) in labs
+            ours = lab in str(labels.get(LAB)).split(",")
             if ours and is_orphan(label, starter.mark_lives(labels[STARTER])) and _remove(client, one["Id"]):
                 removed.append(label)
         return sorted(removed)
@@ -152,7 +151,12 @@ def _create(client: sdk.DockerClient, spec: SandboxSpec, image: Image, config: M
         stdin_open=True,
         healthcheck={"test": ["NONE"]},
         stop_signal="SIGKILL",
-        labels={LABEL: spec.label, LAB: _lab_of(spec.scratch), STARTER: starter.own_mark()},
+        # A reaper may look in the scratch folder itself or in the one around it.
+        labels={
+            LABEL: spec.label,
+            LAB: f"{_lab_of(spec.scratch)},{_lab_of(spec.scratch.parent)}",
+            STARTER: starter.own_mark(),
+        },
         host_config=host,
     )
     return str(made["Id"])
@@ -340,7 +344,7 @@ class DockerSandbox(ShellSandbox):
             # Also where the workspace is gone.
             workspace = "/"
         if not data:
-            return self._run_body(write_body(workspace, path, mode, source=b":"), 4096)
+            return self._run_body(write_body(workspace, path, mode), 4096)
         for begin in range(0, len(data), _PIECE):
             piece = data[begin : begin + _PIECE]
             source = docker_program.receive(len(piece))
@@ -430,15 +434,13 @@ def _facts(
 
 
 def _lab_of(scratch: Path) -> str:
-    """Which lab a scratch folder belongs to: the same for as long as the folder above it is the same."""
-    above = scratch.absolute().parent
+    """Which lab a scratch folder belongs to: the same for as long as the folder around it is the same."""
+    machine = place = ""
     with contextlib.suppress(OSError):
-        above = above.resolve()
-    machine = ""
+        scratch = scratch.absolute().resolve()
+        # Its device and number tell two folders of one name apart, in two containers of one machine.
+        found = scratch.parent.stat()
+        place = f"{found.st_dev}:{found.st_ino}"
     with contextlib.suppress(OSError):
         machine = Path("/etc/machine-id").read_text().strip()
-    place = ""
-    with contextlib.suppress(OSError):
-        found = os.stat(above)  # noqa: PTH116 (its device and number tell two folders of one name apart)
-        place = f"{found.st_dev}:{found.st_ino}"
-    return hashlib.sha256(f"{machine}\0{above}\0{place}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{machine}\0{scratch}\0{place}".encode()).hexdigest()[:32]

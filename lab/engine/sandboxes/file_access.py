@@ -11,7 +11,9 @@ from lab.engine.sandboxes.shell_program import quote
 _NO_WORKSPACE = 40
 _IS_FOLDER = 41
 _NOT_REGULAR = 42
+_BELOW_A_FILE = 43
 
+# As GNU and musl say them, and shells of themselves; the first that fits counts.
 _MESSAGES = {
     b"No such file or directory": errno.ENOENT,
     b"Permission denied": errno.EACCES,
@@ -23,9 +25,16 @@ _MESSAGES = {
     b"Disk quota exceeded": errno.EDQUOT,
     b"Read-only file system": errno.EROFS,
     b"Too many levels of symbolic links": errno.ELOOP,
+    b"Symbolic link loop": errno.ELOOP,
     b"File name too long": errno.ENAMETOOLONG,
+    b"Filename too long": errno.ENAMETOOLONG,
     b"Text file busy": errno.ETXTBSY,
+    b"No such file": errno.ENOENT,
+    b"no such file": errno.ENOENT,
+    b"nonexistent directory": errno.ENOENT,
+    b"Directory nonexistent": errno.ENOENT,
 }
+_BY_CODE = {_NO_WORKSPACE: errno.ENOENT, _IS_FOLDER: errno.EISDIR, _BELOW_A_FILE: errno.ENOTDIR}
 
 
 def read_body(workspace: str, path: str, limit: int) -> bytes:
@@ -50,11 +59,22 @@ def write_body(
 
 
 def _checks(workspace: str, path: str) -> bytes:
-    return (
-        b"PATH=/usr/bin:/bin\ncd -- %s || exit %d\n" % (quote(workspace), _NO_WORKSPACE)
-        + b"[ -d %s ] && exit %d\n" % (quote(path), _IS_FOLDER)
-        + b"[ -e %s ] && [ ! -f %s ] && exit %d" % (quote(path), quote(path), _NOT_REGULAR)
-    )
+    """Ends with a code of its own for what shells say in different words, or would wait for."""
+    name = quote(path)
+    lines = [
+        b"PATH=/usr/bin:/bin",
+        b"cd -- %s || exit %d" % (quote(workspace), _NO_WORKSPACE),
+        b"[ -d %s ] && exit %d" % (name, _IS_FOLDER),
+        b"[ -e %s ] && [ ! -f %s ] && exit %d" % (name, name, _NOT_REGULAR),
+    ]
+    if "/" in path:
+        above = (
+            b'lab_x=${lab_x%%/*}; [ -z "$lab_x" ] || [ -d "$lab_x" ] || [ ! -e "$lab_x" ] || exit %d'
+            % _BELOW_A_FILE
+        )
+        climb = b'while [ "$lab_x" != "${lab_x%%/*}" ]; do %s; done' % above
+        lines.append(b"[ -e %s ] || { lab_x=%s; %s; }" % (name, name, climb))
+    return b"\n".join(lines)
 
 
 def raise_for(code: int | None, stderr: bytes, path: str) -> None:
@@ -68,16 +88,8 @@ def raise_for(code: int | None, stderr: bytes, path: str) -> None:
         return
     if code == _NOT_REGULAR:
         raise ValueError(f"{path}: is no regular file")
-    number = errno.EIO
-    if code == _NO_WORKSPACE:
-        number = errno.ENOENT
-    elif code == _IS_FOLDER:
-        number = errno.EISDIR
-    else:
-        for text, value in _MESSAGES.items():
-            if text in stderr:
-                number = value
-                break
+    said = (value for text, value in _MESSAGES.items() if text in stderr)
+    number = _BY_CODE.get(code or 0) or next(said, errno.EIO)
     reason = os.strerror(number)
     if number == errno.EIO:
         reason = stderr.decode("utf-8", "replace").strip()[-300:] or f"ended with code {code}"
