@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 
 from lab.engine.attempt import ReadBlob
 from lab.engine.errors import InfrastructureError
-from lab.engine.events import Event, SandboxStarted, WorkspaceChanged
+from lab.engine.events import Event, WorkspaceChanged
+from lab.engine.image_wait import Show, get_image, sandbox_started
 from lab.engine.patches import CapturedPatch, capture_patch
+from lab.engine.preparing import Base, prepare_workspace
 from lab.engine.sandboxes.base import ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import Emit
+from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
-from lab.engine.workspace import WorkspaceTracker, prepare_workspace, restore
+from lab.engine.workspace import WorkspaceTracker, restore
 
 _NOT_RESTORED = (
     "the workspace was made again from the log; what commands left outside it (HOME, /tmp, running programs) "
@@ -34,7 +37,7 @@ class AgentSandbox:
         self._task, self._spec = task, spec
         self._emit, self._put_blob = emit, put_blob
         self._sandbox: Sandbox | None = None
-        self._base_commit = ""
+        self._base = Base("")
         self.usage: ResourceUsage | None = None
 
     @property
@@ -43,35 +46,43 @@ class AgentSandbox:
             raise InfrastructureError("the agent's sandbox was not started")
         return self._sandbox
 
-    def start(self, provider: SandboxProvider, archives: Sequence[bytes] | None = None) -> None:
-        """Start the sandbox and unpack the snapshot; `archives` are the changes to put over it, oldest first.
+    def start(
+        self,
+        provider: SandboxProvider,
+        archives: Sequence[bytes] | None = None,
+        *,
+        image: str = "",
+        show: Show | None = None,
+        stop: StopSignal | None = None,
+    ) -> None:
+        """Start the sandbox and prepare the workspace; `archives` are the changes put over it, oldest first.
 
-        None is for an attempt that begins, a list, also an empty one, for one that is continued.
+        None is for an attempt that begins, a list, also an empty one, for one that is continued; `image` is
+        the identifier of what its sandbox was made from before, "" where that is not known. `show` is told
+        how far an image is that is not there, `stop` breaks off what is waited for.
 
         Raises:
+            AttemptStoppedError: `stop` was set while an image came.
             SandboxLostError: it could not be started, or is gone.
             InfrastructureError: the workspace cannot be made; one that is not exact names what differs.
         """
+        get_image(provider, self._spec, purpose="agent", emit=self._emit, show=show, stop=stop)
         started = time.monotonic()
         self._sandbox = sandbox = provider.start(self._spec)
-        facts = sandbox.facts
         rebuilt = archives is not None
         self._emit(
-            SandboxStarted(
-                rebuilt=rebuilt,
-                sandbox=facts.kind,
-                isolation=facts.isolation,
-                identifier=facts.identifier,
-                workspace=facts.workspace,
-                network=facts.network,
-                notes=[*facts.notes, *([_NOT_RESTORED] if rebuilt else [])],
+            sandbox_started(
+                sandbox.facts,
                 seconds=time.monotonic() - started,
+                rebuilt=rebuilt,
+                more=(_NOT_RESTORED,) if rebuilt else (),
             )
         )
-        self._base_commit = prepare_workspace(sandbox, self._task)
+        _require_image(sandbox, image)
+        self._base = prepare_workspace(sandbox, self._task, stop=stop)
         if archives:
             restore(sandbox, archives, task=self._task)
-        self._tracker = WorkspaceTracker(sandbox, self._task)
+        self._tracker = WorkspaceTracker(sandbox, self._task, self._base)
         self._tracker.baseline(archives or ())
 
     def changed(self, *, step: int, index: int, call_id: str) -> list[Event]:
@@ -100,12 +111,23 @@ class AgentSandbox:
 
     def patch(self) -> CapturedPatch:
         """What the agent changed. Raises: as `capture_patch`."""
-        return capture_patch(self.sandbox, self._base_commit, task=self._task)
+        return capture_patch(self.sandbox, self._base, task=self._task)
 
     def stop(self) -> None:
         if self._sandbox is not None:
             sandbox, self._sandbox = self._sandbox, None
             self.usage = sandbox.stop()
+
+
+def _require_image(sandbox: Sandbox, before: str) -> None:
+    """Raises: InfrastructureError: the sandbox is made from another image than the attempt's first."""
+    image = sandbox.facts.image
+    if before and image is not None and image.identifier != before:
+        raise InfrastructureError(
+            f"the image {image.reference} is another one than the attempt began in ({image.identifier}, "
+            f"before {before}); tag the former one again, or run the task again from the start",
+            retryable=False,
+        )
 
 
 def stored_changes(changes: Sequence[WorkspaceChanged], read_blob: ReadBlob | None) -> list[bytes]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from lab.engine.diffs import Change
 from lab.engine.errors import InfrastructureError, LabError
 from lab.engine.events import FileChange
+from lab.engine.preparing import Base
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.scripts import GIT_FUNCTIONS, broken_script, run_script
-from lab.engine.tasks.snapshot import pack_repository
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.workspace_archive import shown
 
@@ -26,7 +26,7 @@ class InvalidPatchError(LabError):
 
 @dataclass(frozen=True)
 class CapturedPatch:
-    """Everything the agent changed against the snapshot, as a git diff ("" when nothing).
+    """Everything the agent changed against the base, as a git diff ("" when nothing).
 
     `commits` counts the commits the agent made, on any branch. `left_out` are sentences about what is not in
     the patch and why.
@@ -38,9 +38,9 @@ class CapturedPatch:
     left_out: list[str] = field(default_factory=list)
 
 
-# The reference repository is built anew from the snapshot, outside the workspace: nothing the agent did to
-# its own .git (configuration, hooks, attributes, index, history, its removal) can hide or add a change. Git
-# would reduce a repository nested in the workspace to a link, so its .git is put aside for a moment.
+# The reference repository is built anew from the base's files, outside the workspace: nothing the agent did
+# to its own .git (configuration, hooks, attributes, index, history, its removal) can hide or add a change.
+# Git would reduce a repository nested in the workspace to a link, so its .git is put aside for a moment.
 # Standard output: a line of four sizes and the count of commits, then the four parts.
 _CAPTURE = (
     GIT_FUNCTIONS
@@ -55,14 +55,14 @@ put_back() {
     rm -rf "$private"
 }
 trap put_back EXIT
-base=$1 file_limit=$2
-shift 2
+base=$1 snapshot=$2 file_limit=$3
+shift 3
 mkdir "$private/tree"
 tar -xpf - -C "$private/tree"
 make_repository "$private/tree"
 commit_snapshot "$private/tree"
-if [ "$commit" != "$base" ]; then
-    echo "the snapshot is $commit, the attempt began from $base" >&2
+if [ -n "$snapshot" ] && [ "$commit" != "$snapshot" ]; then
+    echo "the snapshot is $commit, the attempt began from $snapshot" >&2
     exit 9
 fi
 find . \( -type d ! -perm -u+rwx -o -type f ! -perm -u+r \) -exec chmod u+rwX {} \;
@@ -83,7 +83,7 @@ if ! private_git add -A --ignore-errors --pathspec-from-file="$private/paths" --
     exit 8
 fi
 take() {
-    private_git diff --cached --no-ext-diff --no-textconv --no-renames --no-color --full-index "$@" "$base"
+    private_git diff --cached --no-ext-diff --no-textconv --no-renames --no-color --full-index "$@" "$commit"
 }
 take --raw --numstat -z > "$private/summary"
 take --binary --src-prefix=a/ --dst-prefix=b/ > "$private/patch"
@@ -101,8 +101,8 @@ cat "$private/summary" "$private/patch" "$private/binary" "$private/large"
 )
 
 
-def capture_patch(sandbox: Sandbox, base_commit: str, *, task: TaskSpec) -> CapturedPatch:
-    """What the agent changed against the snapshot, committed or not; ignored and cache files stay out.
+def capture_patch(sandbox: Sandbox, base: Base, *, task: TaskSpec) -> CapturedPatch:
+    """What the agent changed against the base, committed or not; ignored and cache files stay out.
 
     The patch is always UTF-8 text without NUL: a file that is not (Latin-1, say) is in it as git's binary
     diff, which loses nothing. Names outside ASCII are quoted in git's way.
@@ -114,10 +114,11 @@ def capture_patch(sandbox: Sandbox, base_commit: str, *, task: TaskSpec) -> Capt
     result = run_script(
         sandbox,
         _CAPTURE,
-        base_commit,
+        base.commit,
+        base.commit if base.archive is None else "",
         str(FILE_LIMIT_BYTES),
         *task.cache_globs,
-        stdin=pack_repository(task),
+        stdin=base.files(task),
         output_limit=2 * PATCH_LIMIT_BYTES,
     )
     if result.exit_code != 0:
@@ -137,7 +138,7 @@ def capture_patch(sandbox: Sandbox, base_commit: str, *, task: TaskSpec) -> Capt
     return CapturedPatch(
         patch=_as_text(patch, binary),
         files=_read_summary(summary),
-        commits=commits,
+        commits=max(0, commits - base.others),
         left_out=[
             f"{shown(path).removeprefix('./')} is larger than {FILE_LIMIT_BYTES} bytes"
             for path in large.split(b"\0")

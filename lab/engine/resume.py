@@ -86,6 +86,7 @@ class Standing:
     in_flight: InFlight | None = None
     changes: list[WorkspaceChanged] = field(default_factory=list)
     has_had_sandbox: bool = False
+    image: str = ""
     ended: ExitReason | None = None
     limit_is_said: bool = False
     patch: PatchCaptured | None = None
@@ -270,7 +271,9 @@ class _Fold:
             self.standing.fruitless += 1
 
     def sandbox_started(self, event: SandboxStarted) -> None:
-        self.standing.has_had_sandbox |= event.purpose == "agent"
+        if event.purpose == "agent":
+            self.standing.has_had_sandbox = True
+            self.standing.image = event.image.identifier if event.image is not None else ""
 
     def model_call_started(self, event: ModelCallStarted) -> None:
         standing = self.standing

@@ -44,6 +44,7 @@ from lab.engine.harnesses.clock import WallClock
 from lab.engine.harnesses.conversation import Conversation
 from lab.engine.harnesses.first_request import prompt_facts
 from lab.engine.harnesses.spending import Spending
+from lab.engine.image_wait import shown_as_draft
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.llm.client import ModelClient
 from lab.engine.redact import RedactingSink, Redactor
@@ -212,7 +213,14 @@ class _Attempt:
         self.sandbox = AgentSandbox(
             self.spec.task, self._sandbox_spec, emit=self.emit, put_blob=self.sink.put_blob
         )
-        self.sandbox.start(self.spec.provider, archives)
+        self.sandbox.start(
+            self.spec.provider,
+            archives,
+            image=self.standing.image,
+            show=self._show_image,
+            # One that is made again for a patch that was cancelled already is made to its end.
+            stop=None if self.agent_stop.is_set() else self.agent_stop,
+        )
         self._check_stop()
         self.on_phase("running")
         self.ending = self._drive(self.sandbox)
@@ -220,6 +228,11 @@ class _Attempt:
         patch = self._capture(self.sandbox)
         self.sandbox.stop()
         return patch
+
+    def _show_image(self, text: str) -> None:
+        # Images take minutes, and a worker that is asked to end must not wait for them.
+        self._hand_over_if_asked()
+        shown_as_draft(self.sink.draft)(text)
 
     @functools.cached_property
     def _sandbox_spec(self) -> SandboxSpec:
@@ -413,6 +426,7 @@ class _Attempt:
             emit=self.emit,
             stop=self.stop,
             redactor=self.redactor,
+            show=self._show_image,
         )
         self.verdict = result.outcome
         if self.stop.is_set():

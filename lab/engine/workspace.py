@@ -1,4 +1,4 @@
-"""A workspace: made from a task's snapshot, watched for what tool calls change, rebuilt after a crash."""
+"""A workspace: watched for what tool calls change, rebuilt after a crash."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from lab.engine.errors import InfrastructureError
 from lab.engine.events import FileChange
+from lab.engine.preparing import Base
 from lab.engine.sandboxes.base import Sandbox
-from lab.engine.scripts import GIT_FUNCTIONS, broken_script, run_script
-from lab.engine.tasks.snapshot import pack_repository
+from lab.engine.scripts import run_script
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.workspace_archive import Item, fold, pack_change, read_tar, shown, write_tar
 from lab.engine.workspace_listing import Entries, Entry, list_entries
@@ -25,43 +25,6 @@ TEXT_LIMIT_BYTES = 256_000
 TEXTS_LIMIT_BYTES = 64_000_000
 _COMPARED_LINES = 2_000
 _NAMED = 50
-
-_PREPARE = (
-    GIT_FUNCTIONS
-    + r"""
-tar -xpf -
-make_repository .
-commit_snapshot .
-cat >> .git/config <<'END'
-[user]
-	name = agent
-	email = agent@localhost
-[gc]
-	auto = 0
-[maintenance]
-	auto = false
-END
-if [ -z "$(find . -maxdepth 0 -user "$(id -u)")" ]; then
-    git config --file "$HOME/.gitconfig" --add safe.directory "$PWD"
-fi
-echo "$commit"
-"""
-)
-
-
-def prepare_workspace(sandbox: Sandbox, task: TaskSpec) -> str:
-    """Unpack the task's snapshot into the empty workspace as a git repository of one commit; return its id.
-
-    The id depends on the snapshot alone. Every file is committed, ignored ones too, byte by byte.
-
-    Raises:
-        SandboxLostError: the sandbox is gone.
-        InfrastructureError: `git` or `tar` is missing in the sandbox, its disk is full, the snapshot is gone.
-    """
-    result = run_script(sandbox, _PREPARE, stdin=pack_repository(task))
-    if result.exit_code != 0:
-        raise broken_script(sandbox, result, "the workspace could not be prepared")
-    return result.stdout.text().strip()
 
 
 class WorkspaceDelta(NamedTuple):
@@ -85,12 +48,14 @@ class WorkspaceTracker:
     """Finds what changed between two looks: one exec when nothing did, two when something did.
 
     A path changed when kind, size, modification time, inode or mode differ; only then its content is read.
-    The task's cache globs are left out.
+    The task's cache globs are left out. `base` is what `prepare_workspace` gave: a file that is neither in
+    it nor in what was seen since has no text before, and any difference of it is a change.
     """
 
-    def __init__(self, sandbox: Sandbox, task: TaskSpec) -> None:
+    def __init__(self, sandbox: Sandbox, task: TaskSpec, base: Base | None = None) -> None:
         self._sandbox = sandbox
         self._task = task
+        self._base = base or Base("")
         self._entries: Entries = {}
         self._hashes: dict[bytes, str] = {}
         self._texts: dict[bytes, bytes] = {}
@@ -196,7 +161,7 @@ class WorkspaceTracker:
     def _learn_snapshot(self) -> None:
         if not self._snapshot_is_known:
             self._snapshot_is_known = True
-            for path, item in read_tar(pack_repository(self._task)).items():
+            for path, item in read_tar(self._base.files(self._task)).items():
                 self._learn(path, item)
 
     def _learn(self, path: bytes, item: Item) -> None:

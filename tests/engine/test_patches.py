@@ -7,9 +7,9 @@ import pytest
 from lab.engine import patches
 from lab.engine.errors import InfrastructureError
 from lab.engine.patches import CapturedPatch, InvalidPatchError, apply_patch, capture_patch
+from lab.engine.preparing import Base, prepare_workspace
 from lab.engine.sandboxes.base import Sandbox
 from lab.engine.tasks.spec import TaskSpec
-from lab.engine.workspace import prepare_workspace
 from tests.engine.conftest import MakeTask, Start
 
 FILES = {
@@ -36,7 +36,7 @@ def task(make_task: MakeTask) -> TaskSpec:
 
 
 @pytest.fixture
-def base(sandbox: Sandbox, task: TaskSpec) -> str:
+def base(sandbox: Sandbox, task: TaskSpec) -> Base:
     return prepare_workspace(sandbox, task)
 
 
@@ -46,7 +46,7 @@ def changes(captured: CapturedPatch) -> dict[str, str]:
 
 class TestCapturing:
     def test_an_untouched_workspace_has_an_empty_patch(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         assert capture_patch(sandbox, base, task=task) == CapturedPatch("", [], 0, [])
 
@@ -72,14 +72,14 @@ class TestCapturing:
         ],
     )
     def test_a_change_is_found_whatever_was_done_to_git(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, how: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, how: str
     ) -> None:
         run(sandbox, f"mkdir -p .git/hooks; echo '# more' >> core.py; {how}")
         captured = capture_patch(sandbox, base, task=task)
         assert changes(captured) == {"core.py": "modified"}
         assert "\n+# more\n" in captured.patch
 
-    def test_committed_work_is_counted(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+    def test_committed_work_is_counted(self, sandbox: Sandbox, task: TaskSpec, base: Base) -> None:
         run(
             sandbox,
             "for n in 1 2; do echo $n >> core.py; git commit -qam $n; done; git checkout -q -b b HEAD~1",
@@ -89,7 +89,7 @@ class TestCapturing:
         assert [(file.added, file.removed) for file in captured.files] == [(1, 0)]
 
     def test_ignored_and_cached_files_stay_out_tracked_ones_do_not(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         run(
             sandbox,
@@ -97,7 +97,7 @@ class TestCapturing:
         )
         assert changes(capture_patch(sandbox, base, task=task)) == {"tracked.log": "modified"}
 
-    def test_kinds_of_change_are_told_apart(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+    def test_kinds_of_change_are_told_apart(self, sandbox: Sandbox, task: TaskSpec, base: Base) -> None:
         run(
             sandbox,
             "rm core.py; chmod +x README.md; ln -s README.md link; echo x > 'ü\"\nx'; ln -sf y tool.sh",
@@ -111,7 +111,7 @@ class TestCapturing:
         }
 
     def test_a_file_too_large_for_a_patch_is_left_out_and_said(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, monkeypatch: pytest.MonkeyPatch
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(patches, "FILE_LIMIT_BYTES", 1000)
         run(
@@ -122,7 +122,7 @@ class TestCapturing:
         assert captured.left_out == ["a core is larger than 1000 bytes"]
 
     def test_files_of_a_nested_repository_are_part_of_the_patch(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         run(
             sandbox,
@@ -142,7 +142,7 @@ class TestCapturing:
         ],
     )
     def test_a_closed_workspace_does_not_stop_it(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, closing: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, closing: str
     ) -> None:
         run(sandbox, f"echo '# more' >> core.py; {closing} || true")
         captured = capture_patch(sandbox, base, task=task)
@@ -150,23 +150,23 @@ class TestCapturing:
         assert "\n+# more\n" in captured.patch
 
     def test_a_tree_too_deep_for_git_does_not_stop_it(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         make = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nopen('leaf', 'w')"
         run(sandbox, f"echo '# more' >> core.py; python3 -c \"{make}\"")
         assert changes(capture_patch(sandbox, base, task=task)) == {"core.py": "modified"}
 
     def test_closed_and_special_files_do_not_stop_it(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         run(sandbox, "mkdir closed; echo x > closed/file; chmod 000 core.py closed/file closed; mkfifo pipe")
         assert changes(capture_patch(sandbox, base, task=task)) == {"closed/file": "added"}
 
     def test_a_snapshot_that_is_not_the_one_begun_from_is_an_infrastructure_error(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         with pytest.raises(InfrastructureError, match="the attempt began from 0000"):
-            capture_patch(sandbox, "0" * 40, task=task)
+            capture_patch(sandbox, Base("0" * 40), task=task)
 
 
 class TestApplying:
@@ -184,7 +184,7 @@ class TestApplying:
 
     @pytest.mark.parametrize("change", CHANGES)
     def test_a_captured_patch_makes_the_same_files_again(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, start: Start, change: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, start: Start, change: str
     ) -> None:
         run(sandbox, change)
         captured = capture_patch(sandbox, base, task=task)
@@ -200,7 +200,7 @@ class TestApplying:
         assert run(fresh, files) == run(sandbox, files)
 
     def test_a_patch_that_does_not_apply_changes_nothing_and_says_why(
-        self, sandbox: Sandbox, task: TaskSpec, base: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base
     ) -> None:
         patch = (
             "diff --git a/core.py b/core.py\n--- a/core.py\n+++ b/core.py\n"
@@ -213,19 +213,19 @@ class TestApplying:
 
     @pytest.mark.parametrize("patch", ["not a patch\n", "diff --git a/x b/x\n"])
     def test_what_is_no_patch_is_refused(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, patch: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, patch: str
     ) -> None:
         with pytest.raises(InvalidPatchError):
             apply_patch(sandbox, patch)
 
     @pytest.mark.parametrize("path", ["../outside", ".git/config", ".git/hooks/pre-commit"])
     def test_a_patch_reaches_neither_git_nor_outside(
-        self, sandbox: Sandbox, task: TaskSpec, base: str, path: str
+        self, sandbox: Sandbox, task: TaskSpec, base: Base, path: str
     ) -> None:
         header = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
         with pytest.raises(InvalidPatchError):
             apply_patch(sandbox, f"{header}@@ -0,0 +1 @@\n+x\n")
 
-    def test_an_empty_patch_changes_nothing(self, sandbox: Sandbox, task: TaskSpec, base: str) -> None:
+    def test_an_empty_patch_changes_nothing(self, sandbox: Sandbox, task: TaskSpec, base: Base) -> None:
         apply_patch(sandbox, " \n")
         assert run(sandbox, "git status --porcelain") == b""

@@ -38,7 +38,7 @@ from lab.engine.harnesses.conversation import rebuild_inputs
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.llm.base import ModelConfig, Price
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
-from lab.engine.sandboxes.base import IsOrphan, Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.base import Image, IsOrphan, Progress, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.loader import load_task, practice_folder
@@ -89,6 +89,11 @@ class WatchedProvider:
 
     def workspace(self, spec: SandboxSpec) -> str:
         return self.inner.workspace(spec)
+
+    def prepare(
+        self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
+    ) -> Image | None:
+        return self.inner.prepare(spec, progress=progress, stop=stop)
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         self.started.append(self.inner.start(spec))

@@ -16,9 +16,10 @@ from lab.engine import registry
 from lab.engine.errors import InfrastructureError
 from lab.engine.events import FileChange
 from lab.engine.patches import capture_patch
+from lab.engine.preparing import prepare_workspace
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.tasks.spec import TaskSpec
-from lab.engine.workspace import WorkspaceDelta, WorkspaceTracker, prepare_workspace, restore
+from lab.engine.workspace import WorkspaceDelta, WorkspaceTracker, restore
 from tests.engine.conftest import MakeTask, Start
 
 FILES = {
@@ -92,7 +93,7 @@ def only_change(delta: WorkspaceDelta) -> FileChange:
 class TestPreparing:
     def test_every_file_is_committed_once_and_byte_by_byte(self, sandbox: Sandbox, task: TaskSpec) -> None:
         base = prepare_workspace(sandbox, task)
-        assert run(sandbox, "git rev-parse HEAD").decode().strip() == base
+        assert run(sandbox, "git rev-parse HEAD").decode().strip() == base.commit
         assert run(sandbox, "git rev-list --count --all").strip() == b"1"
         assert run(sandbox, "git status --porcelain") == b""
         assert run(sandbox, "git show HEAD:windows.txt") == b"line\r\nline\r\n"

@@ -14,9 +14,16 @@ import shlex
 import time
 from typing import NamedTuple
 
-from lab.engine.errors import InfrastructureError, InvalidValueError, SandboxLostError
-from lab.engine.events import SandboxLost, SandboxStarted, VerificationFinished, VerificationStarted
+from lab.engine.errors import (
+    AttemptStoppedError,
+    InfrastructureError,
+    InvalidValueError,
+    SandboxLostError,
+)
+from lab.engine.events import SandboxLost, VerificationFinished, VerificationStarted
+from lab.engine.image_wait import Show, get_image, sandbox_started
 from lab.engine.patches import InvalidPatchError, apply_patch
+from lab.engine.preparing import prepare_workspace
 from lab.engine.redact import Redactor
 from lab.engine.sandboxes.base import ExecResult, ResourceUsage, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.scripts import run_script
@@ -33,10 +40,9 @@ from lab.engine.verify.base import (
     VerificationResult,
 )
 from lab.engine.verify.junit import parse_junit
-from lab.engine.verify.overlay import put_tests, test_command
+from lab.engine.verify.overlay import known_files, put_tests, test_command
 from lab.engine.verify.parsers import LOG_LIMIT_CHARACTERS, PARSERS, ParsedTests, add_result, shortened
 from lab.engine.verify.rules import Rule, passes, rule_named
-from lab.engine.workspace import prepare_workspace
 
 LOG_LIMIT_BYTES = 5_000_000
 REPORT_LIMIT_BYTES = 50_000_000
@@ -64,15 +70,17 @@ def verify(
     emit: Emit,
     stop: StopSignal | None = None,
     redactor: Redactor | None = None,
+    show: Show | None = None,
 ) -> VerificationResult:
     """Grade a patch by the task's rule in a sandbox of its own, started from `sandbox_spec` and stopped.
 
-    Emits `verification_started`, `sandbox_started`, `sandbox_lost` where it broke, `verification_finished`.
+    Emits `verification_started`, `image_requested` and `image_ready` where its image was not there,
+    `sandbox_started`, `sandbox_lost` where it broke, `verification_finished`.
     A sandbox or task material that broke is the outcome `infrastructure`, never the patch's fault; so is a
     test run that `stop` broke off. A patch that does not apply and tests that time out are `unresolved`.
-    `redactor` replaces secrets in everything the tests printed.
+    `redactor` replaces secrets in everything the tests printed. `show` is told how far an image is.
 
-    Raises: nothing but what `emit` raises.
+    Raises: nothing but what `emit` and `show` raise.
     """
     started = time.monotonic()
     expected = task.verification
@@ -84,7 +92,7 @@ def verify(
         )
     )
     redactor = redactor or Redactor({})
-    grading = _Grading(task, provider, sandbox_spec, emit, stop, redactor)
+    grading = _Grading(task, provider, sandbox_spec, emit, stop, redactor, show)
     graded = grading.grade(patch)
     result = VerificationResult(
         rule=expected.rule,
@@ -128,6 +136,7 @@ class _Grading:
         emit: Emit,
         stop: StopSignal | None,
         redactor: Redactor,
+        show: Show | None,
     ) -> None:
         self.task = task
         self.provider = provider
@@ -135,6 +144,7 @@ class _Grading:
         self.emit = emit
         self.stop = stop
         self.redactor = redactor
+        self.show = show
         self.usage: ResourceUsage | None = None
 
     def grade(self, patch: str) -> _Graded:
@@ -144,12 +154,23 @@ class _Grading:
             return self._without_tests(Outcome.TASK_INVALID, str(error))
         sandbox: Sandbox | None = None
         try:
+            get_image(
+                self.provider,
+                self.spec,
+                purpose="verification",
+                emit=self.emit,
+                show=self.show,
+                stop=self.stop,
+            )
             started = time.monotonic()
             sandbox = self.provider.start(self.spec)
-            self._announce(sandbox, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self.emit(sandbox_started(sandbox.facts, seconds=seconds, purpose="verification"))
             return self._grade_in(sandbox, rule, patch)
         except InvalidPatchError as error:
             return self._without_tests(Outcome.UNRESOLVED, f"the patch does not apply: {error}")
+        except AttemptStoppedError as stopped:
+            return self._without_tests(Outcome.INFRASTRUCTURE, f"the verification was {stopped.detail}")
         except SandboxLostError as error:
             self.emit(SandboxLost(purpose="verification", message=self.redactor.text(str(error))))
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
@@ -172,25 +193,11 @@ class _Grading:
         )
         return _Graded(Judgement(outcome, tests, detail))
 
-    def _announce(self, sandbox: Sandbox, seconds: float) -> None:
-        facts = sandbox.facts
-        self.emit(
-            SandboxStarted(
-                purpose="verification",
-                sandbox=facts.kind,
-                isolation=facts.isolation,
-                identifier=facts.identifier,
-                workspace=facts.workspace,
-                network=facts.network,
-                notes=list(facts.notes),
-                seconds=seconds,
-            )
-        )
-
     def _grade_in(self, sandbox: Sandbox, rule: Rule, patch: str) -> _Graded:
-        prepare_workspace(sandbox, self.task)
+        prepare_workspace(sandbox, self.task, stop=self.stop, with_files=False)
+        known = known_files(sandbox, self.task)
         apply_patch(sandbox, patch)
-        report = f"{put_tests(sandbox, self.task)}/report.xml"
+        report = f"{put_tests(sandbox, self.task, known)}/report.xml"
         ended = self._run_tests(sandbox, report)
         streams = [stream for stream in (ended.stdout, ended.stderr) if stream.total]
         log = "\n".join(self.redactor.output(stream) for stream in streams)

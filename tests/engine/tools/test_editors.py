@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lab.engine.llm.base import JSONObject
+from lab.engine.preparing import prepare_workspace
 from lab.engine.redact import Redactor
 from lab.engine.stop import StopSignal
 from lab.engine.tools.base import ToolContext, ToolResult
-from lab.engine.workspace import WorkspaceTracker, prepare_workspace, restore
+from lab.engine.workspace import WorkspaceTracker, restore
 from tests.engine.conftest import MakeTask, Start
 from tests.engine.tools.using import call, got, put, shell
 

@@ -11,14 +11,14 @@ import pytest
 from lab.engine.errors import ExitReason, LeaseLostError, SandboxLostError
 from lab.engine.events import Event, Record, VerificationFinished
 from lab.engine.patches import capture_patch
+from lab.engine.preparing import prepare_workspace
 from lab.engine.redact import Redactor
-from lab.engine.sandboxes.base import IsOrphan, Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.base import Image, IsOrphan, Progress, Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
 from lab.engine.tasks.spec import TaskSpec
 from lab.engine.verify.base import Outcome, VerificationResult
 from lab.engine.verify.run import check_task, verify
-from lab.engine.workspace import prepare_workspace
 from tests.engine.conftest import MakeTask, Start
 
 FILES = {
@@ -110,6 +110,11 @@ class Watched:
 
     def workspace(self, spec: SandboxSpec) -> str:
         return self.provider.workspace(spec)
+
+    def prepare(
+        self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
+    ) -> Image | None:
+        return self.provider.prepare(spec, progress=progress, stop=stop)
 
     def start(self, spec: SandboxSpec) -> Sandbox:
         self.started.append(self.provider.start(spec))
@@ -300,6 +305,7 @@ class TestBrokenMachinery:
         class Broken:
             kind = "broken"
             available = provider.available
+            prepare = provider.prepare
             reap = provider.reap
 
             def start(self, spec: SandboxSpec) -> Sandbox:
