@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from django.core.management.base import CommandError
 
 from lab.services.processes import die_with_parent
 
@@ -125,3 +129,27 @@ def _how(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+@contextlib.contextmanager
+def only_one_lab(folder: Path) -> Iterator[None]:
+    """Hold the data folder: a second lab would remove the first one's sandboxes when it stops.
+
+    The kernel drops the lock when this process dies, however that happens.
+
+    Raises:
+        CommandError: another lab holds it.
+    """
+    with (folder / "up.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise CommandError(
+                f"LAB_DATA_DIR: {folder} is in use by another lab (process {file.read() or 'unknown'}); "
+                "stop that one, or choose another folder: LAB_DATA_DIR=/path/to/folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

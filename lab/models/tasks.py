@@ -49,6 +49,11 @@ class Task(models.Model):
     def __str__(self) -> str:
         return self.slug
 
+    @property
+    def brings_image(self) -> bool:
+        """Whether the task names what its sandboxes are made from, by an image or by a Dockerfile."""
+        return bool(self.environment.get("image") or self.environment.get("build"))
+
 
 class HiddenTaskPart(models.Model):
     """Gold patch, hidden tests and plans: read by verification, and shown to operators and admins only."""

@@ -97,7 +97,7 @@ def _sandbox(task: Task, model: Model | None) -> tuple[str, str]:
     """The kind of sandbox such a run would get here, and in words where that is not settled."""
     ours = model is not None and model.lab_written and tasks.is_practice(task.task_set)
     try:
-        return isolation.sandbox_kind(lab_commands_only=ours), ""
+        return isolation.sandbox_kind(lab_commands_only=ours, brings_image=task.brings_image), ""
     except isolation.IsolationMissingError:
         return isolation.ISOLATED, ", which does not work here yet"
 

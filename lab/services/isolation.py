@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.models import User
 
 from lab.engine.errors import LabError
-from lab.engine.sandboxes.base import SandboxProvider
-from lab.models import Consent, Role
+from lab.engine.sandboxes import docker_use
+from lab.engine.sandboxes.base import SandboxLimits, SandboxProvider
+from lab.models import Consent, Role, Task
 from lab.services.access import for_role
 
 WITHOUT_ISOLATION = "run without isolation"
 ISOLATED = "bubblewrap"
 PLAIN = "process"
+DOCKER = "docker"
+_WITHOUT_IMAGES = (ISOLATED, PLAIN)
 _SECONDS_KNOWN = 30
+_NAMED = 3
 
 
 class IsolationMissingError(LabError):
@@ -27,36 +33,55 @@ class IsolationMissingError(LabError):
 class Isolation(NamedTuple):
     """`kind` is the sandbox runs get; `available` whether it isolates; `reason` what is missing.
 
-    `consented` says that an admin agreed to runs without isolation.
+    `consented` says that an admin agreed to runs without isolation; `forced` that the setting names the kind,
+    whatever works here and whatever was agreed.
     """
 
     kind: str
     available: bool
     reason: str
     consented: bool
+    forced: bool = False
+
+    @property
+    def keeps_runs_back(self) -> bool:
+        """Whether there are runs that cannot start here."""
+        return bool(self.reason) and (self.forced or not self.consented)
 
 
 def isolation() -> Isolation:
-    """How runs are kept apart from this machine, as things stand."""
+    """How runs are kept apart from this machine, as things stand; tasks that bring an image are apart."""
     missing = _missing()
     wanted = settings.LAB_SANDBOX
     kind = wanted or (PLAIN if missing else ISOLATED)
     return Isolation(
-        kind=kind, available=kind != PLAIN and not missing, reason=missing, consented=_consented()
+        kind=kind,
+        available=kind != PLAIN and not missing,
+        reason=missing,
+        consented=_consented(),
+        forced=bool(wanted),
     )
 
 
-def sandbox_kind(*, lab_commands_only: bool) -> str:
-    """The kind of sandbox for a run.
+def sandbox_kind(*, lab_commands_only: bool, brings_image: bool = False) -> str:
+    """The kind of sandbox for a run. Whether a kind that was chosen works is `check`'s question.
 
     `lab_commands_only` says that every command comes from the lab itself (a scripted model on a practice
-    task): such runs may use a plain process without being asked for.
+    task): such runs may use a plain process without being asked for. `brings_image`: the task names what its
+    sandboxes are made from.
 
     Raises:
-        IsolationMissingError: nothing isolates here and no admin agreed to do without.
+        IsolationMissingError: nothing isolates here and no admin agreed to do without, or the setting names
+            a kind that knows no images.
     """
-    if settings.LAB_SANDBOX:
-        return str(settings.LAB_SANDBOX)
+    wanted = str(settings.LAB_SANDBOX)
+    if brings_image and wanted in _WITHOUT_IMAGES:
+        raise IsolationMissingError(
+            f"sandbox: the task brings an image, which needs docker, and LAB_SANDBOX is {wanted}; unset it: "
+            "then such tasks get docker, and the others what they had"
+        )
+    if wanted or brings_image:
+        return wanted or DOCKER
     missing = _missing()
     if not missing:
         return ISOLATED
@@ -67,6 +92,48 @@ def sandbox_kind(*, lab_commands_only: bool) -> str:
     )
 
 
+def check(*, tasks: Sequence[Task], lab_commands_only: bool) -> None:
+    """Whether runs of these tasks can get a sandbox here, before anything is launched.
+
+    Raises:
+        IsolationMissingError: what is missing, for which tasks, and the way out.
+    """
+    bringing = [task for task in tasks if task.brings_image]
+    if bringing:
+        _check_images(bringing)
+    if len(bringing) == len(tasks):
+        return
+    kind = sandbox_kind(lab_commands_only=lab_commands_only)
+    if kind == DOCKER and (missing := _works_not(kind)):
+        raise IsolationMissingError(
+            f"sandbox: LAB_SANDBOX is {kind}, which does not work here: {missing.rstrip('.')}. Or unset it."
+        )
+
+
+def _check_images(tasks: Sequence[Task]) -> None:
+    names = ", ".join(task.slug for task in tasks[:_NAMED])
+    more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
+    whose = "brings an image of its own" if len(tasks) == 1 else "bring images of their own"
+    try:
+        kind = sandbox_kind(lab_commands_only=False, brings_image=True)
+        missing = _works_not(kind)
+    except IsolationMissingError:
+        kind, missing = DOCKER, f"LAB_SANDBOX is {settings.LAB_SANDBOX}; unset it"
+    if missing:
+        raise IsolationMissingError(
+            f"sandbox: {names}{more} {whose}, which needs {kind}: {missing.rstrip('.')}. "
+            "Or choose tasks without an image."
+        )
+
+
+def limits(kind: str) -> SandboxLimits:
+    """What a sandbox of this kind may use where its task says nothing else."""
+    if kind in _WITHOUT_IMAGES:
+        # They cannot hold it, and would say so in every run's log.
+        return SandboxLimits()
+    return SandboxLimits(disk_bytes=int(settings.LAB_SANDBOX_DISK_GB * 1e9))
+
+
 @functools.cache
 def provider(kind: str) -> SandboxProvider:
     """The provider of this kind, set up as the settings say. One a process: it remembers what works here.
@@ -74,6 +141,12 @@ def provider(kind: str) -> SandboxProvider:
     Raises:
         InvalidValueError: a kind nobody knows, or a uid that may not be used.
     """
+    if kind == DOCKER:
+        docker_use.note(Path(settings.LAB_DATA_DIR))
+    return _made(kind)
+
+
+def _made(kind: str) -> SandboxProvider:
     if kind == ISOLATED:
         from lab.engine.sandboxes.bubblewrap import BubblewrapProvider
 
@@ -82,6 +155,12 @@ def provider(kind: str) -> SandboxProvider:
         from lab.engine.sandboxes.process import ProcessProvider
 
         return ProcessProvider(uid=settings.LAB_SANDBOX_UID)
+    if kind == DOCKER:
+        from lab.engine.sandboxes.docker import DockerProvider
+
+        return DockerProvider(
+            host=settings.LAB_DOCKER_HOST, image_budget_bytes=int(settings.LAB_DOCKER_DISK_GB * 1e9)
+        )
     from lab.engine import registry
 
     return registry.provider(kind)
@@ -107,12 +186,17 @@ def _consented() -> bool:
 
 
 def _missing() -> str:
-    """What keeps bubblewrap from working here, "" when it works. Remembered: trying costs a process."""
+    """What keeps the sandbox of tasks without an image from working here, "" when it works."""
     kind = settings.LAB_SANDBOX or ISOLATED
-    return "" if kind == PLAIN else _try(kind, int(time.monotonic() // _SECONDS_KNOWN))
+    return "" if kind == PLAIN else _works_not(kind)
+
+
+def _works_not(kind: str) -> str:
+    """Why this kind does not work here, "" when it does. Remembered: trying costs a process or a question."""
+    return _try(kind, int(time.monotonic() // _SECONDS_KNOWN))
 
 
 @functools.lru_cache(maxsize=4)
 def _try(kind: str, period: int) -> str:
     # A new provider each time: what was missing may have been installed meanwhile.
-    return provider.__wrapped__(kind).available() or ""
+    return _made(kind).available() or ""

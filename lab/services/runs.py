@@ -15,11 +15,11 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
-from lab.services import doorbell, preflights, replays
+from lab.services import doorbell, isolation, preflights, replays
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
-from lab.services.isolation import IsolationMissingError, consent_without_isolation, sandbox_kind
+from lab.services.isolation import IsolationMissingError, consent_without_isolation
 from lab.services.limits import with_model
 from lab.services.messages import ring_workers
 from lab.services.tasks import is_practice
@@ -263,7 +263,9 @@ def _recorded(
 def _isolation(tasks: Sequence[Task], models: Sequence[Model], errors: FieldErrorCollector) -> None:
     practice = all(is_practice(task.task_set) for task in tasks)
     try:
-        sandbox_kind(lab_commands_only=practice and all(model.lab_written for model in models))
+        isolation.check(
+            tasks=tasks, lab_commands_only=practice and all(model.lab_written for model in models)
+        )
     except IsolationMissingError as error:
         errors.say("isolation", str(error))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
+from lab.engine.errors import LabError
+from lab.engine.sandboxes import docker_use
 from lab.models import Draft, Run
 from lab.services import heartbeats, isolation, leftovers, preflights, queue, sign_in, space
 from lab.services.messages import ring_for_preflights, ring_workers
@@ -39,6 +42,7 @@ class Upkeep:
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
         self._ring_for_preflights_at = 0.0
+        self._containers = ContainerReaper()
 
     def tick(self) -> None:
         """Settle expired leases, remove orphaned sandboxes, ring again for runs whose message was lost.
@@ -78,7 +82,8 @@ class Upkeep:
         if not now and time.monotonic() < self._next_reap:
             return
         self._next_reap = time.monotonic() + REAP_SECONDS
-        reap_sandboxes()
+        _reap(isolation.ISOLATED, isolation.PLAIN)
+        self._containers.begin()
         space.keep_reserve()
         heartbeats.remove_old()
         Draft.objects.filter(run__status=Run.Status.ENDED).delete()
@@ -133,16 +138,58 @@ class Upkeep:
             ring_for_preflights()
 
 
+class ContainerReaper:
+    """Reaps beside the tick: a docker daemon that hangs must keep no lease waiting."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._trouble = ""
+
+    def begin(self) -> threading.Thread | None:
+        """Look once, on a thread of its own, which is returned; None: not now.
+
+        That is while the last look still waits for an answer, and where this lab never used docker.
+        """
+        looks = self._thread is not None and self._thread.is_alive()
+        if looks or not docker_use.is_noted(Path(settings.LAB_DATA_DIR)):
+            return None
+        self._thread = threading.Thread(target=self._look, name="containers", daemon=True)
+        self._thread.start()
+        return self._thread
+
+    def _look(self) -> None:
+        trouble = ""
+        try:
+            for label in _reap(isolation.DOCKER):
+                _log.warning("docker: the sandbox %s was left by nobody who lives, and is removed", label)
+        except (LabError, DatabaseError, OSError) as error:
+            trouble = str(error)
+        finally:
+            connections.close_all()
+        # Said once, however long a daemon stays away.
+        if trouble and trouble != self._trouble:
+            _log.warning("docker: left sandboxes cannot be looked for (%s)", trouble)
+        self._trouble = trouble
+
+
 def reap_sandboxes(*, all_of_them: bool = False) -> list[str]:
     """Kill and remove the sandboxes that nobody needs any more; returns their labels.
 
     A run's is needed while a lease covers its attempt; `all_of_them` is for a lab that has stopped, where
     none does. That of a check or of the engine's command line is needed while the process lives that
     started it.
+
+    Raises:
+        SandboxLostError: docker was used and does not answer; everything else is removed by then.
     """
+    removed = _reap(isolation.ISOLATED, isolation.PLAIN, all_of_them=all_of_them)
+    if docker_use.is_noted(Path(settings.LAB_DATA_DIR)):
+        removed += _reap(isolation.DOCKER, all_of_them=all_of_them)
+    return removed
+
+
+def _reap(*kinds: str, all_of_them: bool = False) -> list[str]:
     scratch = Path(settings.LAB_DATA_DIR) / "sandboxes"
-    if not scratch.is_dir():
-        return []
 
     def is_orphan(label: str, starter_lives: bool) -> bool:
         if not queue.is_run_label(label):
@@ -150,6 +197,7 @@ def reap_sandboxes(*, all_of_them: bool = False) -> list[str]:
         return all_of_them or label not in queue.live_labels()
 
     removed: list[str] = []
-    for kind in (isolation.ISOLATED, isolation.PLAIN):
-        removed += isolation.provider(kind).reap(scratch, is_orphan)
+    for kind in kinds:
+        if scratch.is_dir() or kind == isolation.DOCKER:
+            removed += isolation.provider(kind).reap(scratch, is_orphan)
     return removed

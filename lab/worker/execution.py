@@ -201,12 +201,15 @@ def attempt_spec(claim: Claim) -> AttemptSpec:
     arm, task = run.arm, run.task
     model, endpoint = arm.model, arm.model.endpoint
     commands_are_ours = model.lab_written and tasks.is_practice(task.task_set)
+    kind = isolation.sandbox_kind(lab_commands_only=commands_are_ours, brings_image=task.brings_image)
     return AttemptSpec(
         task=tasks.task_spec(task),
         harness=HarnessConfig.model_validate(arm.harness_version.config),
         model=endpoints.model_config(model),
         limits=inherited.limits_before(run=run, attempt=claim.attempt.n),
-        provider=isolation.provider(isolation.sandbox_kind(lab_commands_only=commands_are_ours)),
+        provider=isolation.provider(kind),
+        sandbox_limits=isolation.limits(kind),
+        practice_image=settings.LAB_PRACTICE_IMAGE,
         data_folder=Path(settings.LAB_DATA_DIR),
         label=queue.sandbox_label(run.pk, claim.attempt.n, claim.lease_token),
         seed=run.seed,

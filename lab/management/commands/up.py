@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import signal
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from lab import checks
 from lab.engine.errors import LabError
-from lab.management.supervision import Child, Supervisor
+from lab.management.supervision import Child, Supervisor, only_one_lab
 
 # Services are imported where they are needed: the children load theirs meanwhile, and a second start is
 # to take less than five seconds.
@@ -57,7 +54,7 @@ class Command(BaseCommand):
             setattr(settings, name, options[option])
             os.environ[name] = str(options[option])
         self._check()
-        with _only_one(Path(settings.LAB_DATA_DIR)):
+        with only_one_lab(Path(settings.LAB_DATA_DIR)):
             self._prepare()
             if not self._stopped:
                 self._run(Supervisor(_children(), say=self._say))
@@ -79,7 +76,10 @@ class Command(BaseCommand):
 
             grace = settings.LAB_STOP_SECONDS + GRACE_SECONDS
             supervisor.stop(grace_seconds=grace, settled=lambda: not queue.live_labels())
-            upkeep.reap_sandboxes(all_of_them=True)
+            try:
+                upkeep.reap_sandboxes(all_of_them=True)
+            except LabError as error:
+                self._say(f"What is left in docker is removed at the next start: {error}")
             self._say("Stopped. Runs that were going on continue at the next start.")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -192,30 +192,6 @@ def _worker(slots: int) -> list[str]:
         "--prefetch-multiplier", "1", "--loglevel", "WARNING",
         "--without-heartbeat", "--without-gossip", "--without-mingle",
     ]  # fmt: skip
-
-
-@contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the data folder: a second lab would remove the first one's sandboxes when it stops.
-
-    The kernel drops the lock when this process dies, however that happens.
-
-    Raises:
-        CommandError: another lab holds it.
-    """
-    with (folder / "up.lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise CommandError(
-                f"LAB_DATA_DIR: {folder} is in use by another lab (process {file.read() or 'unknown'}); "
-                "stop that one, or choose another folder: LAB_DATA_DIR=/path/to/folder"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
 
 
 def _answers(url: str) -> bool:
