@@ -8,15 +8,17 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pytest_django.fixtures import Settings
 
-from lab.engine.sandboxes.base import ExecResult, Output, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.base import ExecResult, Output, SandboxFacts, SandboxProvider, SandboxSpec
 from lab.models import Endpoint
-from lab.services import doctor, doctor_sandboxes, isolation
+from lab.services import doctor, doctor_sandboxes, isolation, sandbox_trials
+from tests import docker_host
 from tests.house.tree import ROOT
 from tests.servers import Postgresql, Redis
 
@@ -156,6 +158,7 @@ class OpenSandbox:
     """No sandbox at all: what is run in it is run by the lab's own user, with all it can reach."""
 
     kind = "open"
+    facts = SandboxFacts("open", "none", "open", ".", network=True)
 
     def available(self) -> None:
         return None
@@ -186,7 +189,7 @@ def test_what_a_command_reaches_is_found_where_nothing_isolates(
     home.mkdir()
     (home / "private").write_text("x")
     monkeypatch.setenv("HOME", str(home))
-    found = doctor_sandboxes.try_sandbox(cast("SandboxProvider", OpenSandbox()))
+    found = sandbox_trials.try_sandbox(cast("SandboxProvider", OpenSandbox()))
     reaches = set(found.reaches)
     assert {f"reads {home}", "reads the lab's secret_key", "reads the lab's environment"} <= reaches
     assert "reaches this machine's network" in reaches
@@ -206,7 +209,7 @@ def test_what_a_command_reaches_is_found_where_nothing_isolates(
 def test_bubblewrap_lets_a_command_reach_nothing(settings: Settings, data_folder: Path) -> None:
     settings.LAB_DATA_DIR = data_folder
     (data_folder / "secret_key").write_text("secret")
-    found = doctor_sandboxes.try_sandbox(isolation.provider(isolation.ISOLATED))
+    found = sandbox_trials.try_sandbox(isolation.provider(isolation.ISOLATED))
     assert found.reaches == ()
     assert not (data_folder / "sandboxes").exists()
 
@@ -324,7 +327,8 @@ def test_a_port_that_this_very_process_listens_on_is_its_own(settings: Settings,
 def test_what_is_not_installed_and_not_needed_is_absent_with_the_way_to_get_it(
     data_folder: Path, tmp_path: Path
 ) -> None:
-    found = doctor_command(data_folder, expect=1, PATH=str(tmp_path))
+    nothing = f"unix://{tmp_path}/docker.sock"
+    found = doctor_command(data_folder, expect=1, PATH=str(tmp_path), DOCKER_HOST=nothing)
     assert (found["docker"]["state"], found["docker"]["remedy"]) == ("absent", "apt-get install docker.io")
     assert found["kubernetes"]["state"] == "absent"
 
@@ -335,3 +339,75 @@ def test_a_clock_that_differs_is_named(monkeypatch: pytest.MonkeyPatch, db: None
     assert finding.state == "warning"
     assert "the data folder's disk" in finding.message
     assert "NTP" in finding.remedy
+
+
+class TestDocker:
+    @pytest.mark.requires("debian image")
+    def test_is_tried_with_an_image_that_is_here(self, data_folder: Path) -> None:
+        found = doctor_command(data_folder, LAB_PRACTICE_IMAGE=docker_host.debian_image())["docker"]
+        assert found["state"] == "ok", found
+        assert found["message"].startswith("Docker ")
+        assert "cgroup v" in found["message"]
+        assert "10 GB a sandbox, held by" in found["message"]
+        assert "reached no network" in found["message"]
+        assert "limits on memory and processes hold" in found["message"]
+        assert docker_host.labelled("doctor-") == []
+
+    @pytest.mark.requires("docker")
+    def test_without_an_image_says_which_to_pull(self, data_folder: Path) -> None:
+        lab = {"LAB_PRACTICE_IMAGE": "lab.invalid/none:1", "LAB_SANDBOX": "docker"}
+        found = doctor_command(data_folder, **lab)["docker"]
+        # A practice image that was built before is tried instead.
+        tried = "isolated" in found["message"]
+        told = ("ok", "") if tried else ("warning", "docker pull lab.invalid/none:1")
+        assert (found["state"], found["remedy"]) == told
+
+    @pytest.mark.requires("docker")
+    def test_an_image_without_a_shell_is_a_problem_that_is_named(self, data_folder: Path) -> None:
+        image = docker_host.busybox_image()
+        found = doctor_command(data_folder, expect=1, LAB_PRACTICE_IMAGE=image)["docker"]
+        assert found["state"] == "problem"
+        assert f"no sandbox of {image} can be used" in found["message"]
+        assert "takes bash" in found["message"]
+
+    def test_that_is_away_is_a_problem_only_for_a_lab_that_is_told_to_use_it(
+        self, data_folder: Path, tmp_path: Path
+    ) -> None:
+        address = f"unix://{tmp_path}/docker.sock"
+        needed = doctor_command(data_folder, expect=1, LAB_SANDBOX="docker", LAB_DOCKER_HOST=address)[
+            "docker"
+        ]
+        assert needed["state"] == "problem"
+        assert doctor_command(data_folder, LAB_DOCKER_HOST=address)["docker"]["state"] == "absent"
+
+    def test_whose_socket_nobody_answers_at_says_so_with_the_way_in(
+        self, data_folder: Path, tmp_path: Path
+    ) -> None:
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.bind(f"{tmp_path}/docker.sock")
+            found = doctor_command(data_folder, LAB_DOCKER_HOST=f"unix://{tmp_path}/docker.sock")["docker"]
+        assert "no Docker daemon answers there" in found["message"]
+        assert "systemctl restart docker" in found["remedy"]
+
+    @pytest.mark.requires("root")
+    def test_whose_socket_this_user_may_not_use_names_the_group(self) -> None:
+        program = (
+            "import os, sys; import django; django.setup(); from lab.services.doctor_docker import way_in\n"
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534); print(way_in(sys.argv[1]))"
+        )
+        # Pytest's own folders are for one user.
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+            path = Path(folder) / "docker.sock"
+            path.parent.chmod(0o755)
+            server.bind(str(path))
+            path.chmod(0o660)
+            done = subprocess.run(
+                [sys.executable, "-c", program, f"unix://{path}"],
+                cwd=ROOT,
+                env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert "usermod -aG root USER" in done.stdout, done.stderr
+        assert "rootless" in done.stdout
