@@ -120,7 +120,7 @@ def in_docker(**changes: object) -> SandboxStarted:
     """A container of python:3.13 with the lab's own limits."""
     fields: dict[str, object] = {
         "sandbox": "docker",
-        "isolation": "docker",
+        "isolation": "container",
         "identifier": "c",
         "workspace": "/workspace",
         "network": False,

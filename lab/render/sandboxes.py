@@ -12,7 +12,7 @@ SHORT_HASH = 12
 _KEPT_APART = {
     "none": "not isolated: its commands are processes of this machine",
     "bubblewrap": "namespaces of its own, no capabilities; of this machine's files the system's, read-only",
-    "docker": "a container without capabilities and new privileges, with no file of this machine in it",
+    "container": "a container with no file of this machine, no new privileges, few capabilities or none",
 }
 
 

@@ -184,7 +184,7 @@ def sandbox_facts(payload: JSONObject, verified_in: JSONObject | None = None) ->
         facts["provider"] = short_text(payload["sandbox"])
     if payload.get("isolation"):
         isolation = short_text(payload["isolation"])
-        facts["isolation"] = "not isolated" if isolation == "none" else f"isolated by {isolation}"
+        facts["isolation"] = "none: not isolated" if isolation == "none" else isolation
     if payload.get("network") is not None:
         facts["network"] = "with network" if payload["network"] else "no network"
     if "image" in payload:

@@ -9,11 +9,12 @@ from django.conf import settings
 from django.db import transaction
 
 from lab.engine.environments import practice_environment, sandbox_spec_for
-from lab.engine.sandboxes.base import SandboxProvider
+from lab.engine.sandboxes.base import Progress, SandboxProvider
 from lab.engine.tasks.loader import load_task_set, practice_folder
 from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verification
 from lab.engine.verify.base import TaskCheckResult
 from lab.models import HiddenTaskPart, Task, TaskCheck, TaskSet
+from lab.services import isolation
 
 
 def sync_task_set(*, folder: Path) -> TaskSet:
@@ -87,11 +88,13 @@ def prepare_practice_environment() -> Path:
     return practice_environment(Path(settings.LAB_DATA_DIR)).bin
 
 
-def check_task(*, task: Task, provider: SandboxProvider) -> TaskCheckResult:
+def check_task(*, task: Task, provider: SandboxProvider, progress: Progress | None = None) -> TaskCheckResult:
     """Grade the task without a patch and with its gold patch, and keep what came out.
 
+    `progress` hears how far an image is that must be pulled or built first.
+
     Raises:
-        InvalidValueError: the task's environment is not known.
+        InvalidValueError: the task's environment is not known, or is none for this kind of sandbox.
         InfrastructureError: the environment cannot be made; nothing is kept.
     """
     from lab.engine.verify.run import check_task as check
@@ -101,9 +104,11 @@ def check_task(*, task: Task, provider: SandboxProvider) -> TaskCheckResult:
         spec,
         data_folder=Path(settings.LAB_DATA_DIR),
         label=f"check-{task.pk}",
+        limits=isolation.limits(provider.kind),
         kind=provider.kind,
         practice_image=settings.LAB_PRACTICE_IMAGE,
     )
+    provider.prepare(place, progress=progress)
     result = check(spec, provider=provider, sandbox_spec=place)
     TaskCheck.objects.create(
         task=task, sandbox=provider.kind, valid=result.valid, detail="\n".join(result.problems)

@@ -51,7 +51,7 @@ def test_a_panel_says_provider_image_limits_and_isolation() -> None:
     assert (shown.image.reference, shown.image.short) == ("python:3.13", "sha256:bbbbbbbbbbbb")
     assert (shown.image.hash_name, shown.image.size) == ("digest", "412.0 MB")
     assert shown.limits == "memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB"
-    assert "without capabilities" in shown.kept_apart
+    assert "no file of this machine" in shown.kept_apart
     assert shown.notes == ("held by a watchdog",)
 
 
@@ -124,7 +124,7 @@ def test_two_runs_in_the_same_image_are_alike_though_their_containers_are_not() 
     comparison = compared(left, right)
     assert (comparison.sandbox_state.state, comparison.sandbox) == ("same", [])
     assert comparison.sandbox_alike == (
-        "provider docker, isolation isolated by docker, network no network, image python:3.13, "
+        "provider docker, isolation container, network no network, image python:3.13, "
         "content of the image sha256:aaaaaaaaaaaa, memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB"
     )
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from lab.engine.errors import LabError
-from lab.models import TaskSet
+from lab.engine import registry
+from lab.engine.errors import InvalidValueError, LabError
+from lab.engine.sandboxes.base import Progress
+from lab.models import Task, TaskSet
+from lab.render.sandboxes import progress_words
+from lab.render.text import one_line
 from lab.services import isolation, tasks
 
 
@@ -20,14 +25,21 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("set", nargs="?", default="practice", help="name of a task set, or its folder")
+        parser.add_argument(
+            "--sandbox",
+            choices=sorted(registry.PROVIDERS),
+            help="default: what runs of each task get (LAB_SANDBOX; docker where the task brings an image)",
+        )
         parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             task_set = _task_set(options["set"])
-            kind = isolation.sandbox_kind(lab_commands_only=tasks.is_practice(task_set))
-            place = isolation.provider(kind)
-            findings = [tasks.check_task(task=task, provider=place) for task in task_set.tasks.all()]
+            kinds = _kinds(task_set, options["sandbox"])
+            findings = [
+                tasks.check_task(task=task, provider=isolation.provider(kind), progress=self._say_progress())
+                for task, kind in kinds
+            ]
         except LabError as error:
             raise CommandError(str(error)) from error
         if options["json"]:
@@ -35,7 +47,8 @@ class Command(BaseCommand):
                 {"task": finding.task_id, "valid": finding.valid, "problems": list(finding.problems)}
                 for finding in findings
             ]
-            found = {"set": str(task_set), "sandbox": kind, "tasks": facts}
+            used = ", ".join(dict.fromkeys(kind for _, kind in kinds))
+            found = {"set": str(task_set), "sandbox": used, "tasks": facts}
             self.stdout.write(json.dumps(found, indent=2))
         else:
             for finding in findings:
@@ -44,6 +57,39 @@ class Command(BaseCommand):
                     self.stdout.write(f"         {problem}")
         if not all(finding.valid for finding in findings):
             sys.exit(1)
+
+    def _say_progress(self) -> Progress:
+        """Says what is done, and how far it is once a second."""
+        next_line = 0.0
+
+        def say(what: str, done: int | None, total: int | None) -> None:
+            nonlocal next_line
+            if time.monotonic() >= next_line:
+                next_line = time.monotonic() + 1.0
+                self.stderr.write(one_line(progress_words(what, done, total), 160))
+
+        return say
+
+
+def _kinds(task_set: TaskSet, asked: str | None) -> list[tuple[Task, str]]:
+    """Each task with the kind of sandbox it is checked in.
+
+    Raises:
+        InvalidValueError: the kind asked for does not work here.
+        IsolationMissingError: that of some task does not.
+    """
+    checked = list(task_set.tasks.all())
+    if asked:
+        missing = isolation.provider(asked).available()
+        if missing:
+            raise InvalidValueError("--sandbox", asked, f"does not work here: {missing}")
+        return [(task, asked) for task in checked]
+    ours = tasks.is_practice(task_set)
+    isolation.check(tasks=checked, lab_commands_only=ours)
+    return [
+        (task, isolation.sandbox_kind(lab_commands_only=ours, brings_image=task.brings_image))
+        for task in checked
+    ]
 
 
 def _task_set(name: str) -> TaskSet:
