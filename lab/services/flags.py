@@ -11,7 +11,7 @@ from django.db.models import Count, Min
 from lab.engine.events import Event as AnyEvent
 from lab.engine.events import ModelCallFinished
 from lab.engine.llm.base import Reply
-from lab.engine.llm.leaks import Leak, leaked_call
+from lab.engine.llm.leaks import leak_of
 from lab.models import LEAKED_CALLS, Event, Flag, Run
 
 STEPS_SHOWN = 12
@@ -52,24 +52,18 @@ class FlaggedRun(NamedTuple):
     first_seq: int
 
 
-def parser_fault(reply: Reply, *, tools: Sequence[str] = ()) -> str:
+def parser_fault(reply: Reply, *, tools: Sequence[str] = (), parses: bool = False) -> str:
     """What in a reply to a request with native tools looks like a call that was not parsed; "" for none.
 
-    `tools` are the names of the harness's tools: calls in Python's form are known by them.
+    `tools` are the names of the harness's tools, `parses` whether calls of this run were parsed before.
     """
     if any(call.name for call in reply.tool_calls):
         return ""
-    # What a model thinks of is a call only where nothing follows it.
-    where, text = ("reply", reply.content) if reply.content.strip() else ("reasoning", reply.reasoning)
-    leak = leaked_call(text, tools)
-    if leak is not None and (leak.kind != "python" or _stands_as_call(text, leak)):
+    found = leak_of(reply, tools, parses=parses)
+    if found is not None:
+        where, leak = found
         return f"the {where} holds {_CALL_FORMS[leak.kind]}, which nothing executes"
     return _DROPPED if reply.finish_reason == "tool_calls" or reply.tool_calls else ""
-
-
-def _stands_as_call(text: str, leak: Leak) -> bool:
-    """In a list, as such parsers want it, or at the very beginning; elsewhere it may be quoted code."""
-    return text[leak.start] == "[" or not text[: leak.start].strip()
 
 
 def note(*, run_id: int, events: Iterable[tuple[int, AnyEvent]]) -> None:
@@ -82,12 +76,21 @@ def note(*, run_id: int, events: Iterable[tuple[int, AnyEvent]]) -> None:
     if config.get("protocol", "native") != "native":
         return
     tools = [tool["name"] for tool in config.get("tools", ())]
+    suspects = [(seq, event) for seq, event in answers if parser_fault(event.reply, tools=tools)]
+    parsed = _first_parsed(run_id) if suspects else None
     found = [
         _flag(run_id, seq, event.step, fault)
-        for seq, event in answers
-        if (fault := parser_fault(event.reply, tools=tools))
+        for seq, event in suspects
+        if (fault := parser_fault(event.reply, tools=tools, parses=parsed is not None and parsed < seq))
     ]
     Flag.objects.bulk_create(found, ignore_conflicts=True)
+
+
+def _first_parsed(run_id: int) -> int | None:
+    """The number of the first event that shows a call which the server's parser has read."""
+    reads = Event.objects.filter(run=run_id, kind="model_call_finished").order_by("seq")
+    named = reads.filter(payload__reply__tool_calls__0__name__gt="")
+    return named.values_list("seq", flat=True).first()
 
 
 @transaction.atomic

@@ -41,6 +41,9 @@ _OF_THE_SERVER = frozenset(
 _THINK_TAG = re.compile(r"</?think>")
 # What stands in the text -> the parser that reads it, by server; the first that fits.
 _PARSERS = {
+    "<|channel|>": {"sglang": "gpt-oss", "vllm": "openai"},
+    "<|tool_call_begin|>": {"sglang": "kimi_k2", "vllm": "kimi_k2"},
+    "<arg_key>": {"sglang": "glm45", "vllm": "glm45"},
     "<function=": {"sglang": "qwen3_coder", "vllm": "qwen3_coder"},
     "<tool_call>": {"sglang": "qwen", "vllm": "hermes"},
     "[TOOL_CALLS]": {"sglang": "mistral", "vllm": "mistral"},

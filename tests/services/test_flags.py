@@ -25,10 +25,10 @@ LEAK = '<tool_call>{"name": "Bash", "arguments": {"command": "ls"}}</tool_call>'
 JSON_LEAK = 'I look.\n```json\n{"name": "Bash", "arguments": {"command": "ls"}}\n```'
 
 
-def run_with(*events: Any, protocol: str = "native") -> Run:
+def run_with(*events: Any, protocol: str = "native", tool: ToolDefinition = BASH) -> Run:
     run = builders.run(status=Run.Status.PREPARING)
     version = run.arm.harness_version
-    config = {**version.config, "protocol": protocol, "tools": [BASH.model_dump(mode="json")]}
+    config = {**version.config, "protocol": protocol, "tools": [tool.model_dump(mode="json")]}
     HarnessVersion.objects.filter(pk=version.pk).update(config=config)
     builders.start(run)
     builders.append(run, *events)
@@ -55,6 +55,14 @@ def test_calls_in_the_text_flag_the_run_with_step_and_event() -> None:
         ({"content": 'I look.\n[Bash(command="ls")]'}, "the reply holds a call in Python's form"),
         ({"content": 'Bash(command="ls")'}, "the reply holds a call in Python's form"),
         ({"reasoning": f"I look. {LEAK}"}, "the reasoning holds a call as markup of a template"),
+        ({"content": '```tool_code\nBash(command="ls")\n```'}, "the reply holds a call in Python's form"),
+        (
+            {
+                "content": "<|channel|>commentary to=functions.Bash <|constrain|>json<|message|>"
+                '{"command": "ls"}<|call|>'
+            },
+            "the reply holds a call as markup of a template",
+        ),
     ],
 )
 def test_calls_in_pythons_form_and_in_reasoning_alone_flag_it_too(reply: JSONObject, said: str) -> None:
@@ -77,6 +85,34 @@ def test_answers_in_words_flag_nothing(reply: JSONObject) -> None:
     run = run_with(builders.asked(1), builders.answered(1, **reply))
     assert run_pages.panel(run).parser_problem is None
     assert run_pages.row_of(run).marks == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The parser now reads <tool_call> blocks and <function=Bash> as well.",
+        'Done. It drops `<tool_call>{"name": "Bash", "arguments": {}}</tool_call>` now.',
+        'The format is <tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>',
+        'A call is {"name": "get_weather", "arguments": {"city": "Oslo"}}.',
+    ],
+)
+def test_text_that_speaks_of_markup_or_of_other_tools_flags_nothing(text: str) -> None:
+    run = run_with(builders.asked(1), builders.answered(1, content=text))
+    assert flags.parser_problem(run) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        JSON_LEAK,
+        f"Done. The README shows the format:\n```xml\n{LEAK}\n```",
+        f"Done. {LEAK} is read again, and tested.",
+    ],
+)
+def test_after_parsed_calls_an_example_of_a_call_flags_nothing(text: str) -> None:
+    run = run_with(*builders.bash_step(1, "ls", "a"), builders.asked(2), builders.answered(2, content=text))
+    assert flags.parser_problem(run) is None
+    assert flags.rebuild(run_id=run.pk) == 0
 
 
 def test_a_harness_whose_calls_stand_in_the_text_is_flagged_for_nothing() -> None:
@@ -124,9 +160,9 @@ class TestRecordedCompletions:
         assert reply is not None
         return reply
 
-    def flagged(self, reply: Reply) -> list[str]:
+    def flagged(self, reply: Reply, *, tool: ToolDefinition = BASH) -> list[str]:
         event = builders.answered(1).model_copy(update={"reply": reply})
-        run = run_with(builders.asked(1), event)
+        run = run_with(builders.asked(1), event, tool=tool)
         return list(Flag.objects.filter(run=run).values_list("detail", flat=True))
 
     def test_the_correct_log_flags_nothing(self, folder: Path) -> None:
@@ -144,4 +180,8 @@ class TestRecordedCompletions:
         text = prompt if isinstance(prompt, str) else prompt[0]["text"]
         call = re.search(r"<function=.*?</function>", text, re.DOTALL)
         assert call is not None
-        assert "markup of a template" in self.flagged(Reply(content=call.group(), finish_reason="stop"))[0]
+        name = re.search(r"<function=([\w.-]+)>", call.group())
+        assert name is not None
+        leaked = Reply(content=call.group(), finish_reason="stop")
+        offered = BASH.model_copy(update={"name": name.group(1)})
+        assert "markup of a template" in self.flagged(leaked, tool=offered)[0]

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from lab.engine.llm.base import JSONObject, Reply, without_surrogates
-from lab.engine.llm.leaks import leaked_call
+from lab.engine.llm.leaks import leak_of, leaked_call
 
 # Deeper structures break JSON writers downstream; no tool takes any.
 _DEEPEST = 50
@@ -90,19 +90,29 @@ _INDENT = 8
 
 
 def unread_form(
-    reply: Reply, *, protocol: str = "native", opening: str = "", tools: Collection[str] = ()
+    reply: Reply,
+    *,
+    protocol: str = "native",
+    opening: str = "",
+    tools: Collection[str] = (),
+    parses: bool = False,
 ) -> str:
     """The form of what looks like a call in a reply of which none was taken: a key of the forms, "" for none.
 
     `opening` is how this harness's own calls begin in a text: those are broken, and in no other form.
+    `parses`: native calls of this conversation were parsed before.
     """
     if reply.tool_calls:
         return "" if protocol == "native" else "native"
-    leak = leaked_call(reply.content, tools, fences=True)
+    if protocol == "native":
+        leak = leaked_call(reply.content, tools, fences=True, parses=parses)
+    else:
+        # A model that was trained for another format calls the tools by the names of that one.
+        leak = leaked_call(reply.content, fences=True) or leaked_call(reply.content, tools)
     if leak is None:
         return ""
-    begins = reply.content[leak.start : leak.start + _INDENT + len(opening)].lstrip()
-    return "" if opening and begins.startswith(opening) else leak.kind
+    own = reply.content.find(opening) if opening else -1
+    return "" if 0 <= own <= leak.start + _INDENT else leak.kind
 
 
 def form_words(form: str) -> str:
@@ -110,15 +120,24 @@ def form_words(form: str) -> str:
     return _FORMS.get(form, form)
 
 
-def protocol_notes(reply: Reply, *, protocol: str = "native", form: str = "", taken: int = 0) -> list[str]:
+def protocol_notes(
+    reply: Reply,
+    *,
+    protocol: str = "native",
+    form: str = "",
+    taken: int = 0,
+    tools: Collection[str] = (),
+    parses: bool = False,
+) -> list[str]:
     """What in the reply does not fit the protocol; empty when all fits.
 
-    `form` is what `unread_form` says of it, `taken` how many calls were understood as such.
+    `form` is what `unread_form` says of it, `taken` how many calls were understood as such; `tools` and
+    `parses` as there.
     """
     notes = [_other_form(form, protocol)] if form else []
     if not taken and not reply.tool_calls:
-        leak = leaked_call(reply.reasoning)
-        if leak is not None and leak.kind == "markup":
+        leak = leak_of(reply, tools, parses=parses)
+        if leak is not None and leak[0] == "reasoning":
             notes.append("the reasoning holds what looks like a tool call; calls are taken from content only")
         if reply.finish_reason == "tool_calls":
             notes.append("the server said tool_calls and sent none: a call was dropped")

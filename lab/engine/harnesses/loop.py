@@ -268,7 +268,14 @@ class Loop:
     def notes(self, reply: Reply, *, taken: int, form: str) -> list[str]:
         """What in the reply is worth a reader's attention: `taken` calls were understood, `form` is that of
         one that was not."""
-        notes = protocol_notes(reply, protocol=self.config.protocol, form=form, taken=taken)
+        notes = protocol_notes(
+            reply,
+            protocol=self.config.protocol,
+            form=form,
+            taken=taken,
+            tools=[tool.name for tool in self.config.tools],
+            parses=self._has_called(),
+        )
         if any(call.synthesised_id for call in reply.tool_calls):
             notes.append(
                 "the server left a call id out or used it twice; the lab gave the call one of its own"
@@ -280,7 +287,17 @@ class Loop:
         if reading.calls:
             return ""
         tools = [tool.name for tool in self.config.tools]
-        return unread_form(reply, protocol=self.config.protocol, opening=self.call_opening(), tools=tools)
+        return unread_form(
+            reply,
+            protocol=self.config.protocol,
+            opening=self.call_opening(),
+            tools=tools,
+            parses=self._has_called(),
+        )
+
+    def _has_called(self) -> bool:
+        """Whether the server has parsed native calls of this conversation."""
+        return any(message.get("tool_calls") for message in self.session.conversation.messages)
 
     def _cap(self) -> int | None:
         conversation = self.session.conversation

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from lab.engine.harnesses.arguments import parse_arguments
 from lab.engine.llm.base import JSONObject, Reply, ToolCall
-from lab.engine.llm.leaks import leaked_call
+from lab.engine.llm.leaks import leak_of, without_quoted
 from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Exchange
 from lab.engine.preflight.findings import Evidence, Finding
 from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
@@ -15,13 +15,16 @@ from lab.engine.preflight.refusals import refusals
 from lab.engine.preflight.seen import Seen, finding, shown
 
 _TOOLS = (TOOL, OTHER_TOOL)
-_WITH_TOOLS = ("auto", "required", "streamed", "parallel", "result")
+# What asks for calls; after a result an answer in words is as good.
+_ASKING = ("auto", "required", "streamed", "again", "streamed_again", "third", "streamed_third", "parallel")
+_WITH_TOOLS = (*_ASKING, "result")
 # Of harnesses in one sentence.
 _NAMED = 8
 # A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
 _FEWEST_TOKENS = 15
 _A_WAIT = 1.0
 _FASTEST = 5_000
+_QUOTES = "`\"'“‘"  # noqa: RUF001
 
 
 def diagnose(seen: Seen) -> list[Finding]:
@@ -39,9 +42,9 @@ def diagnose(seen: Seen) -> list[Finding]:
 
 def _calls_as_text(seen: Seen) -> Iterator[Finding]:
     leaking = []
-    for exchange, reply in seen.answered(*_WITH_TOOLS):
-        leak = None if reply.tool_calls else leaked_call(reply.content, _TOOLS)
-        if leak is not None:
+    for exchange, reply in seen.answered(*_ASKING):
+        where, leak = leak_of(reply, _TOOLS) or ("", None)
+        if leak is not None and where == "reply":
             leaking.append(exchange.probe)
             detail = f"the answer holds a call as {_KINDS[leak.kind]}"
             yield finding("calls_as_text", shown(exchange, reply.content, around=leak.start), detail=detail)
@@ -62,7 +65,7 @@ def _no_call(seen: Seen) -> Iterator[Finding]:
         if reply.cut_by_length and not reply.tool_calls:
             yield finding("cut_before_call", shown(exchange))
         is_whole = not reply.cut_by_length and reply.finish_reason != "tool_calls"
-        if is_whole and not reply.tool_calls and leaked_call(reply.content + reply.reasoning, _TOOLS) is None:
+        if is_whole and not reply.tool_calls and leak_of(reply, _TOOLS) is None:
             yield finding("no_call", shown(exchange))
 
 
@@ -109,21 +112,31 @@ def _names(seen: Seen) -> Iterator[Finding]:
 
 def _reasoning(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered():
-        content = reply.content
-        if content.lstrip().startswith("<think>") or "</think>" in content:
-            lone = "</think>" in content and "<think>" not in content
+        tag = _thinking_tag(reply)
+        if tag is not None:
+            lone = "<think>" not in reply.content
             detail = "a lone closing tag: the template opens the tag itself" if lone else ""
-            around = content.find("</think>") if lone else 0
-            yield finding("think_in_content", shown(exchange, content, around=around), detail=detail)
-        # Of a reply that was cut, nobody knows whether a call would have followed what it thinks of.
-        leak = None if reply.cut_by_length else leaked_call(reply.reasoning, _TOOLS)
-        if leak is not None and not reply.tool_calls:
+            yield finding("think_in_content", shown(exchange, reply.content, around=tag), detail=detail)
+        where, leak = leak_of(reply, _TOOLS) or ("", None)
+        if leak is not None and where == "reasoning" and exchange.probe in _ASKING:
             yield finding("call_in_reasoning", shown(exchange, reply.reasoning, around=leak.start))
         elif _is_swallowed(exchange, reply):
             yield finding("answer_in_reasoning", shown(exchange))
         elif (reply.usage.reasoning or 0) > 0 and not reply.reasoning:
             detail = f"{reply.usage.reasoning} reasoning tokens and no text"
             yield finding("reasoning_hidden", shown(exchange), detail=detail)
+
+
+def _thinking_tag(reply: Reply) -> int | None:
+    """Where a tag of thoughts stands in the answer because no parser took it out; None where none does."""
+    content = without_quoted(reply.content)
+    if content.lstrip().startswith("<think>"):
+        return 0
+    place = content.find("</think>")
+    # Whoever speaks of the tag puts it between words.
+    before, after = content[:place][-1:], content[place + len("</think>") :][:1]
+    is_said = before in {" ", *_QUOTES} and after not in {"\n", ""}
+    return None if place == -1 or is_said or reply.reasoning else place
 
 
 def _is_swallowed(exchange: Exchange, reply: Reply) -> bool:

@@ -61,7 +61,7 @@ def test_every_json_object_is_understood(value: dict[str, object]) -> None:
         ("I run this:\n```bash\nls -la\n```", "fence"),
         ("```mswea_bash_command\nls\n```", "fence"),
         ('{"name": "Bash", "arguments": {"command": "ls"}}', "json"),
-        ("[TOOL_CALLS] [...]", "markup"),
+        ('[TOOL_CALLS]Bash[ARGS]{"command": "ls"}', "markup"),
         ("Bash(command='ls')", "python"),
     ],
 )
@@ -117,8 +117,20 @@ def test_an_ordinary_answer_gets_no_note() -> None:
     assert protocol_notes(reply) == []
 
 
+LEAK = '<tool_call>{"name": "Bash", "arguments": {"command": "ls"}}</tool_call>'
+
+
+def test_text_about_markup_is_no_call_after_calls_that_were_parsed() -> None:
+    shown = Reply(content=f"The format:\n```\n{LEAK}\n```\nRun it:\n```bash\nls\n```", finish_reason="stop")
+    assert unread_form(shown, tools=["Bash"], parses=True) == ""
+    unread = Reply(content=f"I look.\n{LEAK}", finish_reason="stop")
+    assert unread_form(unread, tools=["Bash"], parses=True) == "markup"
+    mentions = Reply(reasoning="I should emit a <tool_call> block.", finish_reason="stop")
+    assert protocol_notes(mentions, tools=["Bash"]) == []
+
+
 def test_a_call_inside_the_reasoning_is_pointed_out() -> None:
-    (note,) = protocol_notes(Reply(content="", reasoning="<tool_call>{}</tool_call>", finish_reason="stop"))
+    (note,) = protocol_notes(Reply(content="", reasoning=LEAK, finish_reason="stop"), tools=["Bash"])
     assert "reasoning" in note
 
 
