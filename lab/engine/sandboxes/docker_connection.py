@@ -59,12 +59,22 @@ class Stream:
             try:
                 rest = rest[self._connection.send(rest) :]
             except _NOT_NOW:
-                if time.monotonic() > deadline:
+                if self._other_side_ended() or time.monotonic() > deadline:
+                    self.is_open = False
                     raise SandboxLostError("The sandbox takes no input any more.") from None
-                select.select([], [self._connection], [], 1.0)
+                select.select([], [self._connection], [], 0.25)
             except OSError as error:
                 self.is_open = False
                 raise SandboxLostError(f"The connection to the sandbox broke: {error}") from error
+
+    def _other_side_ended(self) -> bool:
+        """True where the end of what comes can be seen without reading it: nobody reads what is sent then."""
+        if isinstance(self._connection, ssl.SSLSocket):
+            return False
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK)
+        except _NOT_NOW:
+            return False
 
     def receive(self, take: Callable[[int, bytes], None]) -> None:
         """Read what is there and give each piece to `take` with the number of its stream.

@@ -25,7 +25,7 @@ from lab.engine.stop import StopSignal
 # How long a shell may take to answer what it does at once.
 _ANSWER_SECONDS = 20.0
 # How long the guard of a command, and then a killer from outside, may take until the shell tells its end.
-_GUARD_SECONDS = 3.0
+_GUARD_SECONDS = 1.5
 _KILLER_SECONDS = 15.0
 # A shell beside the first can be killed by what it runs; how often that is looked for.
 _LOOK_SECONDS = 1.0
@@ -126,13 +126,23 @@ class ContainerShells:
                 stream = self._clean()
                 asked = Exchange(output_limit)
                 with self._listening(asked, stop):
-                    stream.send(message(stream.key, line(asked.token, stream.bash), following))
+                    self._send(stream, message(stream.key, line(asked.token, stream.bash), following))
                     ended = self._follow(stream, asked, timeout)
                 if asked.answer[:1] != [b"F"]:
                     return ended
                 # Where commands before left so many processes that none can be added, those go.
                 self._ask(self._first, b"lab_purge")
             raise SandboxLostError("No process can be started in the sandbox any more.")
+
+    def _send(self, stream: Stream, data: bytes) -> None:
+        """Raises: SandboxLostError: nobody reads it; a shell beside the first is only replaced then."""
+        try:
+            stream.send(data)
+        except SandboxLostError:
+            if stream is self._first:
+                self._note_end()
+                self.raise_if_lost()
+            raise
 
     @contextlib.contextmanager
     def _listening(self, asked: Exchange, stop: StopSignal | None) -> Iterator[None]:
@@ -194,7 +204,7 @@ class ContainerShells:
         Raises: SandboxLostError.
         """
         asked = Exchange()
-        stream.send(message(stream.key, b" ".join([text, asked.token, *words])))
+        self._send(stream, message(stream.key, b" ".join([text, asked.token, *words])))
         deadline = time.monotonic() + _ANSWER_SECONDS
         while not asked.is_over():
             self._take(stream, asked, deadline - time.monotonic(), alone=True)
