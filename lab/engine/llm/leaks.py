@@ -65,8 +65,8 @@ def leaked_call(
     """The first whole call of one of the `tools` that stands in the text; None when none does.
 
     Without `tools`, a call of any name counts, but for calls in Python's form. `fences` takes a fenced
-    command for a call as well. `parses`: the server's parser has read calls of this conversation. Then what a text
-    shows as code is an example, and only a template's own markup at the end of the text is a call.
+    command for a call as well. `parses`: the server's parser has read calls of this conversation. Then what a
+    text shows as code is an example, and only a template's own markup at the end of the text is a call.
     """
     if parses:
         return _unread_markup(text, tools)

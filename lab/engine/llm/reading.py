@@ -198,7 +198,8 @@ class Reading:
                 raw=self._raw(),
                 usage=read_usage(builder.usage_object),
             )
-        if builder.finish_reason:
+        # Servers exist that end a whole answer with the end mark and no finish reason.
+        if builder.finish_reason or (self._is_done and builder.looks_whole):
             return
         if builder.has_anything:
             raise CallFailure(

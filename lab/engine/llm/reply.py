@@ -189,6 +189,13 @@ class ReplyBuilder:
             seconds=seconds,
         )
 
+    @property
+    def looks_whole(self) -> bool:
+        """Whether whole calls are there, or an answer whose tokens were counted, as only its end is."""
+        if not self._calls:
+            return bool(self.content) and self.usage_object is not None
+        return all(call.name and _is_object(str(call.arguments)) for call in self._calls)
+
     def _finished_calls(self) -> tuple[ToolCall, ...]:
         seen: set[str] = set()
         finished: list[ToolCall] = []
@@ -207,6 +214,13 @@ class ReplyBuilder:
                 )
             )
         return tuple(finished)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _numbered(message: JSONObject) -> JSONObject:

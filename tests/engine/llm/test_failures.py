@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.llm.asking import call, failure
+from tests.engine.llm.asking import ask, call, failure
 from tests.fakes.openai_server import Answer, delta, event, html, plain, stream, usage_chunk
 
 
@@ -24,6 +24,18 @@ class TestBrokenAnswers:
 
     def test_an_end_mark_without_a_finish_reason_is_a_broken_stream(self) -> None:
         assert failure(stream(delta(content="so"))).error == "stream_broken"
+
+    def test_a_counted_answer_that_ends_with_the_end_mark_alone_is_whole(self) -> None:
+        used = usage_chunk(prompt_tokens=9, completion_tokens=2, total_tokens=11)
+        reply = ask(stream(delta(content="so"), used))
+        assert (reply.content, reply.finish_reason, reply.usage.total) == ("so", "", 11)
+        assert failure(stream(delta(content="so"), used, done=False)).error == "stream_broken"
+
+    def test_whole_calls_that_end_with_the_end_mark_alone_are_taken_and_half_ones_are_not(self) -> None:
+        whole = call(0, id="a", name="Bash", arguments='{"command": "ls"}')
+        assert ask(stream(whole)).tool_calls[0].name == "Bash"
+        half = call(0, id="a", name="Bash", arguments='{"command": "rm')
+        assert failure(stream(half)).error == "stream_broken"
 
     def test_an_answer_that_sglang_aborts_is_a_failed_try_and_its_usage_is_kept(self) -> None:
         used = usage_chunk(prompt_tokens=9, completion_tokens=2, total_tokens=11)
