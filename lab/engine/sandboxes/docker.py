@@ -16,7 +16,7 @@ import docker as sdk
 from docker.types import LogConfig
 
 from lab.engine.errors import SandboxLostError
-from lab.engine.sandboxes import docker_client, docker_program, docker_usage, starter
+from lab.engine.sandboxes import docker_client, docker_program, docker_usage, docker_watch, starter
 from lab.engine.sandboxes.base import (
     ExecResult,
     Image,
@@ -52,11 +52,10 @@ _GONE_SECONDS = 25.0
 
 
 class _Container(NamedTuple):
-    """A container that was made and is not ready yet, or whose shells answer."""
+    """A container and the daemon that runs it."""
 
     client: sdk.DockerClient
     identifier: str
-    first: Stream
 
 
 class DockerProvider:
@@ -207,7 +206,9 @@ def _started(
     shells = ContainerShells(first, Outside(another, kill_all, why_lost), runs_commands=not owner)
     counters = docker_usage.Counters(client, identifier)
     facts = _facts(client, identifier, spec, image, owner, config)
-    return DockerSandbox(facts, shells, _Container(client, identifier, first), counters, environment, began)
+    sandbox = DockerSandbox(facts, shells, _Container(client, identifier), counters, environment, began)
+    docker_watch.watch().add(client, identifier, spec.limits.disk_bytes, shells.abandon)
+    return sandbox
 
 
 def _not_ready(
@@ -365,6 +366,7 @@ class DockerSandbox(ShellSandbox):
         with self._stopping:
             if self._final is None:
                 self._shells.abandon("The sandbox was stopped.")
+                docker_watch.watch().remove(self._container.identifier)
                 used = self.usage()
                 _remove(self._container.client, self._container.identifier)
                 self._shells.close()

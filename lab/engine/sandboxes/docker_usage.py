@@ -13,7 +13,8 @@ from lab.engine.sandboxes.base import SandboxLimits
 from lab.engine.sandboxes.cgroup import MOUNT, ControlGroup
 
 # Drivers that can hold a size of a container's own; overlay2 can on xfs with project quotas alone.
-_SIZED_DRIVERS = frozenset({"btrfs", "zfs", "devicemapper", "windowsfilter"})
+_SIZED_DRIVERS = frozenset({"btrfs", "zfs", "devicemapper"})
+_holds_size: dict[int, bool] = {}
 
 
 class Used(NamedTuple):
@@ -89,20 +90,43 @@ def storage_options(client: sdk.DockerClient, disk_bytes: int | None) -> dict[st
 
 
 def daemon_holds_size(client: sdk.DockerClient) -> bool:
-    """Whether the daemon's storage driver can bound what a container writes.
+    """Whether the daemon's storage driver can bound what a container writes. Asked once a daemon and process.
 
     Raises: one of docker_client.ERRORS.
     """
-    said = client.info()
-    driver = str(said.get("Driver"))
-    return driver in _SIZED_DRIVERS
+    if id(client) not in _holds_size:
+        said = client.info()
+        driver = str(said.get("Driver"))
+        status = {str(name): str(value) for name, value in said.get("DriverStatus") or []}
+        on_xfs = driver == "overlay2" and status.get("Backing Filesystem") == "xfs"
+        _holds_size[id(client)] = driver in _SIZED_DRIVERS or (on_xfs and _has_project_quota(said))
+    return _holds_size[id(client)]
+
+
+def _has_project_quota(said: Mapping[str, Any]) -> bool:
+    """Whether the daemon's folder lies on this machine, on a file system mounted with project quotas."""
+    root = Path(str(said.get("DockerRootDir") or "/nowhere"))
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return False
+    mounts = [line.split() for line in lines]
+    above = [mount for mount in mounts if root.is_relative_to(mount[1])]
+    nearest = max(above, key=lambda mount: len(mount[1]), default=None)
+    options = nearest[3].split(",") if nearest is not None else []
+    return bool({"pquota", "prjquota"} & set(options))
 
 
 def disk_notes(client: sdk.DockerClient, disk_bytes: int | None, volumes: object) -> list[str]:
-    """What must be known of how the limit on disk space is held."""
+    """What must be known of how the limit on disk space is held.
+
+    Raises: one of docker_client.ERRORS.
+    """
     notes = []
     if disk_bytes is None:
         notes.append("Disk space is not limited.")
+    elif not daemon_holds_size(client):
+        notes.append("Disk space is held by looking again and again: between two looks more can be written.")
     if volumes:
         notes.append("The image declares volumes; what is written there is not counted as disk space.")
     return notes

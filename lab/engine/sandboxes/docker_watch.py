@@ -1,0 +1,136 @@
+"""Looks after containers that run: one that writes too much, and a daemon that no longer answers.
+
+One thread a process. A daemon that is restarted closes its connections and is noticed by them; one that hangs
+is noticed here, as otherwise a long command would wait for it until its time-out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import docker as sdk
+
+from lab.engine.sandboxes import docker_client
+
+# How often a container's size is asked for; the daemon adds up its files, so not before ten times as long has
+# passed as that took.
+_LOOK_SECONDS = 2.0
+_COSTS = 10
+# How often the daemon must answer, and how long it may take.
+_PING_SECONDS = 10.0
+_PATIENCE_SECONDS = 12
+
+
+class _Watched:
+    """One container: who is told, and when it is looked at next."""
+
+    def __init__(
+        self, client: sdk.DockerClient, identifier: str, most: int | None, tell: Callable[[str], None]
+    ) -> None:
+        self.client = client
+        self.identifier = identifier
+        self.most = most
+        self.tell = tell
+        self.due = time.monotonic() + _LOOK_SECONDS
+
+
+class Watch:
+    """The containers of this process that run."""
+
+    def __init__(self) -> None:
+        self._containers: dict[str, _Watched] = {}
+        # The thread and those who start and stop sandboxes.
+        self._changing = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Event()
+
+    def add(
+        self, client: sdk.DockerClient, identifier: str, most: int | None, tell: Callable[[str], None]
+    ) -> None:
+        """Watch a container. `most` is how many bytes it may write; `tell` is given the reason of its end.
+
+        After `tell` was called it is watched no more.
+        """
+        with self._changing:
+            self._containers[identifier] = _Watched(client, identifier, most, tell)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="docker-watch", daemon=True)
+                self._thread.start()
+        self._changed.set()
+
+    def remove(self, identifier: str) -> None:
+        with self._changing:
+            self._containers.pop(identifier, None)
+
+    def _run(self) -> None:
+        answered: dict[int, float] = {}
+        while True:
+            with self._changing:
+                watched = list(self._containers.values())
+                if not watched:
+                    self._changed.clear()
+            if not watched:
+                self._changed.wait()
+                answered.clear()
+                continue
+            now = time.monotonic()
+            for client in {id(one.client): one.client for one in watched}.values():
+                if now - answered.setdefault(id(client), now - _PING_SECONDS / 2) >= _PING_SECONDS:
+                    self._ping(client)
+                    answered[id(client)] = time.monotonic()
+            for one in watched:
+                if one.most is not None and time.monotonic() >= one.due:
+                    self._weigh(one, one.most)
+            time.sleep(0.5)
+
+    def _ping(self, client: sdk.DockerClient) -> None:
+        url = f"{client.api.base_url}/_ping"
+        try:
+            client.api.get(url, timeout=_PATIENCE_SECONDS)
+        except docker_client.ERRORS as error:
+            reason = str(docker_client.explained(error, "The sandbox is lost"))
+            with self._changing:
+                lost = [one for one in self._containers.values() if one.client is client]
+            for one in lost:
+                self._end(one, reason)
+
+    def _weigh(self, one: _Watched, most: int) -> None:
+        began = time.monotonic()
+        try:
+            written = written_bytes(one.client, one.identifier)
+        except docker_client.ERRORS:
+            # It may just be stopped; a daemon that is gone is noticed elsewhere.
+            written = 0
+        now = time.monotonic()
+        one.due = now + max(_LOOK_SECONDS, _COSTS * (now - began))
+        if written > most:
+            self._end(one, f"The sandbox wrote more than {most / 1e9:.2f} GB, its limit, and was ended.")
+            with contextlib.suppress(*docker_client.ERRORS):
+                one.client.api.kill(one.identifier)
+
+    def _end(self, one: _Watched, reason: str) -> None:
+        self.remove(one.identifier)
+        one.tell(reason)
+
+
+def written_bytes(client: sdk.DockerClient, identifier: str) -> int:
+    """How much a container has written over its image.
+
+    Raises: one of docker_client.ERRORS.
+    """
+    url = f"{client.api.base_url}/v{client.api.api_version}/containers/{identifier}/json"
+    answer = client.api.get(url, params={"size": "1"}, timeout=docker_client.ANSWER_SECONDS)
+    answer.raise_for_status()
+    return int(answer.json().get("SizeRw") or 0)
+
+
+# Keyed by process: a forked child has none of its parent's threads.
+_watches: dict[int, Watch] = {}
+
+
+def watch() -> Watch:
+    return _watches.setdefault(os.getpid(), Watch())
