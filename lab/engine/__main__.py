@@ -14,12 +14,14 @@ import json
 import os
 import signal
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from lab.engine import registry
+from lab.engine.environments import IMAGE_KINDS, PRACTICE_IMAGE
 from lab.engine.errors import ExitReason, InvalidValueError, LabError
 from lab.engine.events import (
     AttemptStarted,
@@ -41,6 +43,7 @@ from lab.engine.llm.base import JSONObject, ModelConfig, Price
 from lab.engine.llm.endpoint import normal_base_url
 from lab.engine.llm.scripted import CONTEXT_WINDOW, SCRIPTED_MODELS
 from lab.engine.runner import AttemptResult, AttemptSpec, run_attempt
+from lab.engine.sandboxes import docker_use
 from lab.engine.sandboxes.base import SandboxProvider
 from lab.engine.sinks import JSONLSink, blob_folder, drop_torn_line, read_log
 from lab.engine.steering import Ask, Steering
@@ -113,7 +116,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--harness", default=DEFAULT_PRESET, help=f"one of {', '.join(preset_names())}, or a YAML file"
     )
-    parser.add_argument("--sandbox", choices=sorted(registry.PROVIDERS), help="default: bubblewrap")
+    parser.add_argument(
+        "--sandbox",
+        choices=sorted(registry.PROVIDERS),
+        help="default: docker for a task that brings an image, else bubblewrap",
+    )
     parser.add_argument("--data-folder", type=Path, default=Path(os.environ.get("LAB_DATA_DIR") or "var"))
     parser.add_argument(
         "--limit", action="append", default=[], metavar="NAME=VALUE", help=f"one of {', '.join(UNITS)}"
@@ -144,7 +151,8 @@ def _spec(arguments: argparse.Namespace) -> AttemptSpec:
         harness=harness,
         model=model,
         limits=harness.limits.tightened(asked, context_window=model.context_window),
-        provider=_provider(arguments.sandbox, scripted=model.scripted),
+        provider=_provider(arguments.sandbox, task, folder, scripted=model.scripted),
+        practice_image=os.environ.get("LAB_PRACTICE_IMAGE") or PRACTICE_IMAGE,
         data_folder=folder,
         label=f"cli-{os.getpid()}-{task.id}",
         seed=arguments.seed,
@@ -194,13 +202,16 @@ def _continued_spec(arguments: argparse.Namespace) -> AttemptSpec:
         raise InvalidValueError("--continue", str(path), reason) from None
     task = _task(arguments.task or str(started.task.get("id", "")))
     kinds = [one.event.sandbox for one in records if isinstance(one.event, SandboxStarted)]
+    folder = arguments.data_folder.resolve()
+    kind = arguments.sandbox or next(iter(kinds), None)
     return AttemptSpec(
         task=task,
         harness=harness,
         model=model,
         limits=limits,
-        provider=_provider(arguments.sandbox or next(iter(kinds), None), scripted=model.scripted),
-        data_folder=arguments.data_folder.resolve(),
+        provider=_provider(kind, task, folder, scripted=model.scripted),
+        practice_image=os.environ.get("LAB_PRACTICE_IMAGE") or PRACTICE_IMAGE,
+        data_folder=folder,
         label=f"cli-{os.getpid()}-{task.id}",
         seed=started.seed,
         api_key=_key(arguments.key_variable),
@@ -209,6 +220,18 @@ def _continued_spec(arguments: argparse.Namespace) -> AttemptSpec:
         read_blob=lambda sha256: (blob_folder(path) / sha256).read_bytes(),
         continued_because="its process ended before it did",
     )
+
+
+class _Sink(JSONLSink):
+    """Tells once a second how far an image is that the run waits for."""
+
+    _next_line = 0.0
+
+    def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
+        super().draft(step=step, content=content, reasoning=reasoning, calls=calls, characters=characters)
+        if step == 0 and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + 1.0
+            _say(content[:160])
 
 
 def _sink(out: Path) -> JSONLSink:
@@ -221,7 +244,7 @@ def _sink(out: Path) -> JSONLSink:
 
 def _opened(path: Path, option: str, *, first_seq: int = 1) -> JSONLSink:
     try:
-        sink = JSONLSink(path, first_seq=first_seq)
+        sink = _Sink(path, first_seq=first_seq)
     except BlockingIOError:
         raise InvalidValueError(option, str(path), "is being written by another process") from None
     except OSError as error:
@@ -319,13 +342,30 @@ def _sampling(text: str) -> tuple[str, Any]:
         raise InvalidValueError("--sampling", text, "is not NAME=JSON; write temperature=0.6") from None
 
 
-def _provider(kind: str | None, *, scripted: bool) -> SandboxProvider:
-    """The sandbox asked for; else bubblewrap; else, for scripted models, whose commands are ours, none."""
-    provider = registry.provider(kind or "bubblewrap")
+def _provider(kind: str | None, task: TaskSpec, data_folder: Path, *, scripted: bool) -> SandboxProvider:
+    """The sandbox asked for, else what the task needs, else a plain process, where all commands are ours.
+
+    Raises:
+        InvalidValueError: it does not work here, or knows no images and the task brings one.
+    """
+    brings_image = task.environment.brings_image
+    wanted = kind or ("docker" if brings_image else "bubblewrap")
+    if brings_image and wanted not in IMAGE_KINDS:
+        raise InvalidValueError(
+            "--sandbox", wanted, f"knows no images, and {task.id} brings one; leave it out, or write docker"
+        )
+    if wanted == "docker":
+        from lab.engine.sandboxes.docker import DockerProvider
+
+        # The lab of this folder looks after what a killed process leaves.
+        docker_use.note(data_folder)
+        provider: SandboxProvider = DockerProvider(os.environ.get("LAB_DOCKER_HOST", ""))
+    else:
+        provider = registry.provider(wanted)
     missing = provider.available()
     if missing is None:
         return provider
-    if kind is None and scripted:
+    if kind is None and scripted and not brings_image:
         return registry.provider("process")
     raise InvalidValueError("--sandbox", provider.kind, f"is not available: {missing}")
 

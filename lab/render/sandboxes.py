@@ -101,17 +101,3 @@ def _limit(key: str, value: object) -> str:
     if key.endswith("_bytes"):
         return str(size(int(value)))
     return plural(int(value), "core") if key == "cpu_cores" and value == int(value) else f"{value:,.10g}"
-
-
-def progress_words(what: str, done: int | None, total: int | None) -> str:
-    """ "pulling python:3.13, 210.0 of 412.3 MB": in the unit of the whole, which is what one waits for."""
-    if done is None:
-        return what
-    if not total:
-        return f"{what}, {size(done)}"
-    unit, factor = next(((unit, factor) for unit, factor in _UNITS if total >= factor), ("bytes", 1.0))
-    places = 0 if factor == 1.0 else 1
-    return f"{what}, {min(done, total) / factor:,.{places}f} of {total / factor:,.{places}f} {unit}"
-
-
-_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))

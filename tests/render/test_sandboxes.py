@@ -10,7 +10,7 @@ import pytest
 
 from lab.engine.events import Event, ImageReady, ImageRequested
 from lab.render.events import LogEvent, fragments
-from lab.render.sandboxes import progress_words, shown_image, shown_sandbox
+from lab.render.sandboxes import shown_image, shown_sandbox
 from tests import builders
 
 AT = dt.datetime(2026, 11, 30, 9, 0, tzinfo=dt.UTC)
@@ -67,19 +67,3 @@ def test_an_image_of_unknown_size_says_nothing_of_it() -> None:
     shown = shown_image({"reference": "x", "identifier": "sha256:12", "digest": ""})
     assert shown is not None
     assert (shown.size, shown.short) == ("", "sha256:12")
-
-
-@pytest.mark.parametrize(
-    ("done", "total", "words"),
-    [
-        (None, None, "pulling x"),
-        (5_000, None, "pulling x, 5.0 KB"),
-        (210_000_000, 412_340_000, "pulling x, 210.0 of 412.3 MB"),
-        (500_000_000, 412_340_000, "pulling x, 412.3 of 412.3 MB"),
-        (1_000, 2_500_000_000, "pulling x, 0.0 of 2.5 GB"),
-        (7, 9, "pulling x, 7 of 9 bytes"),
-        (0, 0, "pulling x, 0 bytes"),
-    ],
-)
-def test_progress_is_told_in_the_unit_of_the_whole(done: int | None, total: int | None, words: str) -> None:
-    assert progress_words("pulling x", done, total) == words

@@ -12,9 +12,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from lab.engine import registry
 from lab.engine.errors import InvalidValueError, LabError
+from lab.engine.image_wait import said
 from lab.engine.sandboxes.base import Progress
 from lab.models import Task, TaskSet
-from lab.render.sandboxes import progress_words
 from lab.render.text import one_line
 from lab.services import isolation, tasks
 
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             nonlocal next_line
             if time.monotonic() >= next_line:
                 next_line = time.monotonic() + 1.0
-                self.stderr.write(one_line(progress_words(what, done, total), 160))
+                self.stderr.write(one_line(said(what, done, total), 160))
 
         return say
 
