@@ -343,7 +343,8 @@ class Daemon(Server):
     def _command(self) -> list[str]:
         folder = self.folder
         return [
-            "dockerd", "--log-level", "warn", "--host", self.url,
+            # Apart from the machine's network: without a bridge of its own it would remove that of others.
+            "unshare", "--net", "--", "dockerd", "--log-level", "warn", "--host", self.url,
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
             "--pidfile", f"{folder}/pid", "--bridge", "none", "--iptables=false", "--ip-forward=false",
             # Should it use a containerd that runs already for another daemon.

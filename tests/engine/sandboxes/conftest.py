@@ -8,24 +8,37 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.engine.sandboxes.base import SandboxLimits, SandboxProvider, SandboxSpec
-from lab.engine.sandboxes.bubblewrap import BubblewrapProvider
-from lab.engine.sandboxes.local import LocalSandbox
-from lab.engine.sandboxes.process import ProcessProvider
+from lab.engine.sandboxes.base import Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
+from tests.engine.sandboxes.places import PLACES, PROMISES, Place
 
-PROVIDERS: dict[str, Callable[[], SandboxProvider]] = {
-    "process": ProcessProvider,
-    "bubblewrap": BubblewrapProvider,
-}
-Start = Callable[..., LocalSandbox]
+Start = Callable[..., Sandbox]
+MakeSpec = Callable[..., SandboxSpec]
 
 
-@pytest.fixture(params=["process", pytest.param("bubblewrap", marks=pytest.mark.requires("bubblewrap"))])
-def provider(request: pytest.FixtureRequest) -> SandboxProvider:
-    return PROVIDERS[request.param]()
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the suite runs in every place that promises what it is about."""
+    if "place" not in metafunc.fixturenames:
+        return
+    asked = {name for marker in metafunc.definition.iter_markers("promises") for name in marker.args}
+    if unknown := asked - PROMISES.keys():
+        raise KeyError(
+            f"{metafunc.definition.nodeid}: {unknown} is no promise of tests/engine/sandboxes/places.py"
+        )
+    chosen = [
+        pytest.param(place, id=place.name, marks=[pytest.mark.requires(need) for need in place.needs])
+        for place in PLACES
+        if not asked & place.not_held.keys()
+    ]
+    metafunc.parametrize("place", chosen)
+
+
+@pytest.fixture
+def provider(place: Place) -> SandboxProvider:
+    return place.provider()
 
 
 @pytest.fixture
@@ -38,16 +51,23 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture
-def start(provider: SandboxProvider, scratch: Path) -> Iterator[Start]:
-    """Start sandboxes that are stopped after the test: start(label=…, environment=…, limits=…, …)."""
-    started: list[LocalSandbox] = []
+def make_spec(place: Place, scratch: Path) -> MakeSpec:
+    """A specification for this place; keywords are fields of it."""
 
-    def starting(label: str = "test", limits: SandboxLimits | None = None, **fields: object) -> LocalSandbox:
-        spec = SandboxSpec(
-            label=label, scratch=scratch / "scratch", limits=limits or SandboxLimits(), **fields
-        )  # type: ignore[arg-type]
-        sandbox = provider.start(spec)
-        assert isinstance(sandbox, LocalSandbox)
+    def make(label: str = "test", limits: SandboxLimits | None = None, **fields: Any) -> SandboxSpec:
+        usual = {"scratch": scratch / "scratch", "limits": limits or SandboxLimits(), **place.fields()}
+        return SandboxSpec(label=label, **{**usual, **fields})
+
+    return make
+
+
+@pytest.fixture
+def start(provider: SandboxProvider, make_spec: MakeSpec) -> Iterator[Start]:
+    """Start sandboxes that are stopped after the test: start(label=…, environment=…, limits=…, …)."""
+    started: list[Sandbox] = []
+
+    def starting(label: str = "test", **fields: Any) -> Sandbox:
+        sandbox = provider.start(make_spec(label, **fields))
         started.append(sandbox)
         return sandbox
 
@@ -57,8 +77,20 @@ def start(provider: SandboxProvider, scratch: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def sandbox(start: Start) -> LocalSandbox:
+def sandbox(start: Start) -> Sandbox:
     return start()
+
+
+def shell(sandbox: Sandbox, script: str, timeout: float = 60.0) -> str:
+    """Output of a script for any POSIX shell, which must succeed."""
+    result = sandbox.exec(["sh", "-c", script], timeout=timeout)
+    assert result.exit_code == 0, result
+    return result.stdout.text()
+
+
+def everything(label: str, starter_lives: bool) -> bool:
+    """For the reaper: all it finds."""
+    return True
 
 
 def processes_naming(text: str) -> list[int]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from pathlib import Path
 
 import pytest
 
-from lab.engine.sandboxes.local import LocalSandbox
-
-
-def bash(sandbox: LocalSandbox, script: str) -> str:
-    result = sandbox.exec(["bash", "-c", script], timeout=30)
-    assert result.exit_code == 0, result
-    return result.stdout.text()
+from lab.engine.sandboxes.base import Sandbox
+from tests.engine.sandboxes.conftest import Start, shell
+from tests.engine.sandboxes.places import Place
 
 
 @pytest.mark.parametrize("size", [0, 1, 2048, 5_000_000])
-def test_what_was_written_is_read_byte_for_byte(sandbox: LocalSandbox, size: int) -> None:
+def test_what_was_written_is_read_byte_for_byte(sandbox: Sandbox, size: int) -> None:
     data = os.urandom(size)
     sandbox.write("file", data)
     assert sandbox.read("file") == data
@@ -43,31 +41,31 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_works(sandbox: LocalSandbox, name: str) -> None:
+def test_any_name_works(sandbox: Sandbox, name: str) -> None:
     sandbox.write(name, b"1")
     sandbox.write(f"deep/{name}/{name}", b"2")
     assert (sandbox.read(name), sandbox.read(f"deep/{name}/{name}")) == (b"1", b"2")
-    assert bash(sandbox, "ls -A | wc -l").strip() == str(2 + name.count("\n"))
+    assert shell(sandbox, "ls -A | wc -l").strip() == str(2 + name.count("\n"))
 
 
-def test_modes_are_set_kept_and_sensible(sandbox: LocalSandbox) -> None:
+def test_modes_are_set_kept_and_sensible(sandbox: Sandbox) -> None:
     sandbox.write("plain", b"")
     sandbox.write("script", b"#!/bin/sh\necho ran\n", mode=0o755)
-    assert bash(sandbox, "stat -c %a plain script; ./script") == "644\n755\nran\n"
+    assert shell(sandbox, "stat -c %a plain script; ./script") == "644\n755\nran\n"
     sandbox.write("script", b"#!/bin/sh\necho again\n")
-    assert bash(sandbox, "stat -c %a script; ./script") == "755\nagain\n"
+    assert shell(sandbox, "stat -c %a script; ./script") == "755\nagain\n"
 
 
-def test_overwriting_keeps_hard_links_and_follows_links(sandbox: LocalSandbox) -> None:
-    bash(sandbox, "echo old > one; ln one two; ln -s one three; ln -s new four")
+def test_overwriting_keeps_hard_links_and_follows_links(sandbox: Sandbox) -> None:
+    shell(sandbox, "echo old > one; ln one two; ln -s one three; ln -s new four")
     sandbox.write("three", b"new")
     sandbox.write("four", b"made")
-    assert bash(sandbox, "cat two new; readlink three four") == "newmadeone\nnew\n"
+    assert shell(sandbox, "cat two new; readlink three four") == "newmadeone\nnew\n"
     assert sandbox.read("three") == b"new"
 
 
-def test_what_goes_wrong_is_the_error_of_a_local_file(sandbox: LocalSandbox) -> None:
-    bash(sandbox, "mkdir folder; echo x > file; ln -s loop loop; ln -s nowhere dangling")
+def test_what_goes_wrong_is_the_error_of_a_local_file(sandbox: Sandbox) -> None:
+    shell(sandbox, "mkdir folder; echo x > file; ln -s loop loop; ln -s nowhere dangling")
     with pytest.raises(FileNotFoundError) as missing:
         sandbox.read("missing")
     assert missing.value.filename == "missing"
@@ -93,10 +91,10 @@ def test_what_goes_wrong_is_the_error_of_a_local_file(sandbox: LocalSandbox) -> 
         sandbox.read("a\0b")
 
 
-def test_missing_rights_are_told(sandbox: LocalSandbox) -> None:
-    if bash(sandbox, "id -u") == "0\n":
-        pytest.skip("absent data: root has every right")
-    bash(sandbox, "echo x > closed; chmod 000 closed; mkdir shut; chmod 000 shut")
+def test_missing_rights_are_told(place: Place, start: Start) -> None:
+    # Where root is the user, nothing is closed.
+    sandbox = start() if "a chosen user" in place.not_held else start(user="agent")
+    shell(sandbox, "echo x > closed; chmod 000 closed; mkdir shut; chmod 000 shut")
     for path in ("closed", "/etc/shadow-of-nobody/x"):
         with pytest.raises((PermissionError, FileNotFoundError)):
             sandbox.read(path)
@@ -105,11 +103,11 @@ def test_missing_rights_are_told(sandbox: LocalSandbox) -> None:
     with pytest.raises(PermissionError):
         sandbox.write("shut/file", b"")
     with pytest.raises(OSError, match="Permission denied|Read-only file system"):
-        sandbox.write("/usr/here", b"")
+        sandbox.write("/proc/version", b"")
 
 
-def test_fifos_devices_and_the_like_are_refused_without_waiting(sandbox: LocalSandbox) -> None:
-    bash(sandbox, "mkfifo pipe; ln -s pipe to-pipe")
+def test_fifos_devices_and_the_like_are_refused_without_waiting(sandbox: Sandbox) -> None:
+    shell(sandbox, "mkfifo pipe; ln -s pipe to-pipe")
     began = time.monotonic()
     for path in ("pipe", "to-pipe", "/dev/zero", "/dev/stdin", "/dev/full"):
         with pytest.raises((ValueError, OSError)):
@@ -117,35 +115,100 @@ def test_fifos_devices_and_the_like_are_refused_without_waiting(sandbox: LocalSa
         with pytest.raises((ValueError, OSError)):
             sandbox.write(path, b"x")
     assert time.monotonic() - began < 60
-    assert bash(sandbox, "echo next") == "next\n"
+    assert shell(sandbox, "echo next") == "next\n"
 
 
-def test_a_file_larger_than_the_limit_is_refused(sandbox: LocalSandbox) -> None:
+def test_a_file_larger_than_the_limit_is_refused(sandbox: Sandbox) -> None:
     sandbox.write("file", b"x" * 1001)
     assert len(sandbox.read("file", limit=1001)) == 1001
     with pytest.raises(ValueError, match="larger than 1000 bytes"):
         sandbox.read("file", limit=1000)
-    bash(sandbox, "truncate -s 5G huge")
+    shell(sandbox, "truncate -s 5G huge")
     with pytest.raises(ValueError, match="larger than"):
         sandbox.read("huge")
 
 
-def test_a_command_sees_what_was_written_as_its_own(sandbox: LocalSandbox) -> None:
+def test_a_command_sees_what_was_written_as_its_own(sandbox: Sandbox) -> None:
     sandbox.write("a/b/file", b"1")
-    assert bash(sandbox, "echo 2 >> a/b/file; rm a/b/file; rmdir a/b a; ls -A") == ""
+    assert shell(sandbox, "echo 2 >> a/b/file; rm a/b/file; rmdir a/b a; ls -A") == ""
 
 
-def test_the_paths_of_commands_do_not_decide_how_files_are_read(sandbox: LocalSandbox) -> None:
+def test_the_paths_of_commands_do_not_decide_how_files_are_read(sandbox: Sandbox) -> None:
     for name in ("cat", "head", "mkdir"):
         sandbox.write(f"bin/{name}", b"#!/bin/sh\necho fake\n", mode=0o755)
-    bash(sandbox, "cp bin/* ~/ 2>/dev/null || true")
+    shell(sandbox, "cp bin/* ~/ 2>/dev/null || true")
     sandbox.write("folder/file", b"real")
     assert sandbox.read("folder/file") == b"real"
 
 
-def test_a_removed_workspace_is_a_missing_file(sandbox: LocalSandbox) -> None:
+def test_a_removed_workspace_is_a_missing_file(sandbox: Sandbox) -> None:
     workspace = sandbox.facts.workspace
     sandbox.exec(["rm", "-rf", workspace], timeout=30)
     with pytest.raises(FileNotFoundError):
         sandbox.read("file")
     assert sandbox.exec(["true"], timeout=30, cwd="/").exit_code == 0
+
+
+@pytest.mark.promises("its own file system")
+def test_files_of_the_machine_are_out_of_reach_also_through_links_and_proc(
+    sandbox: Sandbox, scratch: Path
+) -> None:
+    secret = scratch / "secret.txt"
+    secret.write_text("the lab's own")
+    secret.chmod(0o666)
+    scratch.chmod(0o777)
+    script = "ln -s $0 link; ln -s $1 folder; ln -s /proc/self/root/$0 around; ln -s /proc/1/root/$0 first"
+    sandbox.exec(["sh", "-c", script, str(secret), str(scratch)], timeout=30)
+    paths = ("link", "folder/secret.txt", "around", "first", str(secret), f"../../../../../..{secret}")
+    for path in paths:
+        with pytest.raises(OSError):
+            sandbox.read(path)
+        assert sandbox.exec(["cat", path], timeout=30).exit_code != 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            sandbox.write(path, b"overwritten")
+    assert secret.read_text() == "the lab's own"
+
+
+@pytest.mark.promises("its own file system")
+def test_a_link_that_is_swapped_while_files_are_read_and_written_never_leads_out(
+    sandbox: Sandbox, scratch: Path
+) -> None:
+    secret = scratch / "secret.txt"
+    secret.write_text("the lab's own")
+    secret.chmod(0o666)
+    scratch.chmod(0o777)
+    swap = (
+        "mkdir here; echo inside > here/secret.txt; echo inside > plain; ln -s $0/secret.txt out; "
+        "(while :; do ln -sfn here at; ln -sfn $0 at; ln -f plain file; ln -f out file; done "
+        ">/dev/null 2>&1 &)"
+    )
+    sandbox.exec(["sh", "-c", swap, str(scratch)], timeout=30)
+    for number in range(40):
+        for path in ("at/secret.txt", "file"):
+            with contextlib.suppress(OSError, ValueError):
+                assert b"lab's" not in sandbox.read(path)
+            with contextlib.suppress(OSError, ValueError):
+                sandbox.write(path, b"written %d" % number)
+    assert secret.read_text() == "the lab's own"
+
+
+def test_what_the_kernel_offers_as_files_can_be_read_and_is_bounded(sandbox: Sandbox) -> None:
+    assert b"Name:" in sandbox.read("/proc/self/status")
+    for path in ("/proc/kmsg", "/proc/kcore", "/proc/self/mem", "/dev/tty", "/dev/random"):
+        with contextlib.suppress(OSError, ValueError):
+            sandbox.read(path, limit=4096)
+    assert shell(sandbox, "echo next") == "next\n"
+
+
+def test_files_written_by_the_lab_belong_to_the_user_of_the_commands(sandbox: Sandbox) -> None:
+    sandbox.write("deep/er/file", b"x")
+    owners = shell(sandbox, "id -u; stat -c %u deep deep/er deep/er/file").split()
+    assert len(set(owners)) == 1
+
+
+def test_folders_full_of_files_are_no_trouble(sandbox: Sandbox) -> None:
+    shell(sandbox, "mkdir many; cd many; seq 20000 | xargs touch", timeout=200)
+    sandbox.write("many/one-more", b"x")
+    assert sandbox.read("many/one-more") == b"x"
+    assert shell(sandbox, "ls many | wc -l").strip() == "20001"

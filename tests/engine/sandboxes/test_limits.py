@@ -1,0 +1,71 @@
+"""Limits hold for all processes together, and what was used is told. The same for every kind of sandbox."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lab.engine.sandboxes.base import Sandbox, SandboxLimits
+from tests.engine.sandboxes.conftest import Start, eventually, processes_naming, shell
+from tests.timing import odd_seconds
+
+LONG = odd_seconds(8)
+
+
+def test_many_processes_are_held_by_the_limit_and_the_sandbox_recovers(start: Start) -> None:
+    sandbox = start(limits=SandboxLimits(processes=40))
+    if any("number of processes" in note for note in sandbox.facts.notes):
+        pytest.skip("missing: a writable control group for processes")
+    result = sandbox.exec(["sh", "-c", f"for i in $(seq 100); do sleep {LONG} & done; wait"], timeout=3)
+    assert result.timed_out or result.exit_code
+    # A provider may let its own shell and its fork in as well.
+    assert len(processes_naming(LONG)) < 50
+    bomb = sandbox.exec(["sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 60"], timeout=2)
+    assert bomb.exit_code is None or bomb.exit_code
+    assert eventually(lambda: sandbox.exec(["true"], timeout=20).exit_code == 0, 90)
+    sandbox.exec(["sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 0.5"], timeout=20)
+    assert eventually(lambda: sandbox.exec(["true"], timeout=20).exit_code == 0, 90)
+
+
+def test_a_kill_for_memory_is_told_even_when_the_command_says_all_is_well(start: Start) -> None:
+    sandbox = start(limits=SandboxLimits(memory_bytes=64 * 1024**2))
+    if any("memory" in note for note in sandbox.facts.notes):
+        pytest.skip("missing: a writable control group for memory")
+    result = sandbox.exec(
+        ["sh", "-c", "head -c 300000000 /dev/zero | tail -c 200000000 >/dev/null; exit 0"], timeout=60
+    )
+    assert result.exit_code == 0
+    assert result.out_of_memory
+    assert not sandbox.exec(["true"], timeout=30).out_of_memory
+
+
+def test_spinning_commands_get_no_more_than_their_share_of_the_processor(start: Start) -> None:
+    sandbox = start(limits=SandboxLimits(cpu_cores=0.5))
+    if any("CPU" in note or "processor" in note for note in sandbox.facts.notes):
+        pytest.skip("missing: a writable control group for the processor")
+    before = sandbox.usage().cpu_seconds or 0.0
+    began = time.monotonic()
+    spin = "for i in 1 2 3; do (while :; do :; done) & done; wait"
+    assert sandbox.exec(["sh", "-c", spin], timeout=4).timed_out
+    used = (sandbox.usage().cpu_seconds or 0.0) - before
+    # A period of the scheduler more than the share, and what starting and killing takes.
+    assert 0 < used < 0.5 * (time.monotonic() - began) + 1.0
+
+
+def test_usage_counts_memory_and_processor_time(sandbox: Sandbox) -> None:
+    shell(
+        sandbox,
+        "head -c 40000000 /dev/zero | tail -c 30000000 | sha256sum; for i in $(seq 100000); do :; done",
+    )
+    now = sandbox.usage()
+    used = sandbox.stop()
+    assert used.cpu_seconds is not None
+    assert now.cpu_seconds is not None
+    assert 0 < now.cpu_seconds <= used.cpu_seconds
+    assert used.peak_memory_bytes is not None
+    assert used.peak_memory_bytes > 25_000_000
+    assert used.wall_seconds > 0
+    assert used.source
+    assert sandbox.usage() == used
+    assert sandbox.stop() == used
