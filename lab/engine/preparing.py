@@ -170,7 +170,7 @@ def _set_up(sandbox: Sandbox, task: TaskSpec, stop: StopSignal | None) -> None:
         else:
             memory = ", out of memory" if result.out_of_memory else ""
             how = f"ended with exit code {result.exit_code}{memory}"
-        said = "\n".join(text for text in (result.stdout.text(), result.stderr.text()) if text.strip())
+        said = "\n".join(stream.text().strip() for stream in (result.stdout, result.stderr) if stream.total)
         raise InfrastructureError(
             f"environment.setup: command {number} of {len(commands)} {how}: {command}\n"
             f"{said.strip()[-_SAID_CHARACTERS:] or '(it wrote nothing)'}",
