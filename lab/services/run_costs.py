@@ -97,10 +97,20 @@ def spent_words(sums: dict[str, Decimal], *, places: int = 4) -> str:
     """Dollars by basis in words: "$1.20", or "$1.20 price table + $0.30 own card" of several bases."""
     if len(sums) < 2:
         return str(dollars(next(iter(sums.values()), None), places=places))
-    return " + ".join(
-        f"{dollars(amount, places=places)} {BASIS_WORDS.get(basis, basis)}"
-        for basis, amount in sorted(sums.items())
-    )
+    return " + ".join(_with_basis(basis, amount, places) for basis, amount in sorted(sums.items()))
+
+
+def cost_words(run: Run, facts: RunFacts, *, places: int = 2) -> str:
+    """The known cost of a run with its basis, "$2.29 price table", part by part where there are several."""
+    sums = {facts.cost_basis: facts.cost} if facts.cost is not None else {}
+    if facts.cost_basis == MIXED:
+        paid = Call.objects.filter(run=run, cost__isnull=False).order_by().values_list("cost_basis")
+        sums = {basis: spent for basis, spent in paid.annotate(Sum("cost")) if spent or basis not in FREE}
+    return " + ".join(_with_basis(basis, spent, places) for basis, spent in sorted(sums.items()))
+
+
+def _with_basis(basis: str, amount: Decimal, places: int) -> str:
+    return f"{dollars(amount, places=places)} {BASIS_WORDS.get(basis, basis)}"
 
 
 def _groups(run: Run) -> list[_Group]:

@@ -26,7 +26,7 @@ from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 from lab.services.limits import values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
 from lab.services.run_asks import Actions, asks_of, marks_of
-from lab.services.run_costs import MIXED, Bill, TokenRow, bill_of, free_words
+from lab.services.run_costs import MIXED, Bill, TokenRow, bill_of, cost_words, free_words
 
 NEAR = 0.8
 # The step of a draft that no step has: it says how far the image of a sandbox is.
@@ -285,11 +285,15 @@ def _pending(run: Run, facts: RunFacts) -> Pending:
 
 
 def _with_progress(run: Run, pending: Pending, facts: RunFacts) -> Pending:
-    """With how far an image is that the sandbox waits for."""
-    if (facts.pending or {}).get("kind") != "image":
+    """With how far an image is that the sandbox waits for; what it is stands in the words already."""
+    waits_for = facts.pending or {}
+    if waits_for.get("kind") != "image":
         return pending
     draft = Draft.objects.filter(run=run, step=BEFORE_STEPS).first()
-    return pending._replace(summary=one_line(visible_text(draft.content), 160)) if draft else pending
+    if draft is None:
+        return pending
+    told = draft.content.removeprefix(str(waits_for.get("summary") or "")).lstrip(": ")
+    return pending._replace(summary=one_line(visible_text(told), 160))
 
 
 def _queued(run: Run, facts: RunFacts) -> Pending:
@@ -323,6 +327,7 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
         _counted("Context", facts.context_tokens, limits.get("max_context_tokens"), nothing=not facts.calls),
         _time(run, facts, limits.get("max_total_time_sec")),
         _cost(
+            run,
             facts,
             limits.get("max_cost_usd"),
             free=free_words(run),
@@ -373,7 +378,7 @@ def _time(run: Run, facts: RunFacts, limit: Any) -> Meter:
     return Meter("Time", used, allowed, seconds, maximum, _state(seconds, maximum), used, since)
 
 
-def _cost(facts: RunFacts, limit: Any, *, free: str, ended: bool) -> Meter:
+def _cost(run: Run, facts: RunFacts, limit: Any, *, free: str, ended: bool) -> Meter:
     if free:
         return Meter("Cost", free, "", 0.0, None, "", free, whole=True)
     maximum = float(Decimal(str(limit))) if limit is not None else None
@@ -385,7 +390,9 @@ def _cost(facts: RunFacts, limit: Any, *, free: str, ended: bool) -> Meter:
     if known is None:
         used = "unknown" if facts.calls else f"nothing{'' if ended else ' yet'}"
     else:
-        used = f"{'at least ' if facts.cost_unknown else ''}{dollars(known, places=2)}"
+        several = facts.cost_basis == MIXED
+        spent = cost_words(run, facts) if several else dollars(known, places=2)
+        used = f"{'at least ' if facts.cost_unknown else ''}{spent}"
     value = float(known or 0)
     short = used.replace("at least ", "≥ ")
     return Meter("Cost", used, allowed, value, maximum, _state(value, maximum), short)
@@ -466,18 +473,17 @@ def row_of(run: Run) -> RunRow:
         model=run.arm.model.name,
         fail_to_pass=passed_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
         steps="" if run.status == Run.Status.QUEUED else steps,
-        cost=_row_cost(facts, free=free_words(run)),
+        cost=_row_cost(run, facts, free=free_words(run)),
         scripted=run.arm.model.endpoint.scripted,
     )
 
 
-def _row_cost(facts: RunFacts, *, free: str) -> str:
+def _row_cost(run: Run, facts: RunFacts, *, free: str) -> str:
     if free:
         return free
     if facts.cost is None:
         return str(count(None)) if facts.calls else ""
-    mixed = ", mixed bases" if facts.cost_basis == MIXED else ""
-    return f"{'≥ ' if facts.cost_unknown else ''}{dollars(facts.cost, places=2)}{mixed}"
+    return f"{'≥ ' if facts.cost_unknown else ''}{cost_words(run, facts)}"
 
 
 class EarlierAttempt(NamedTuple):

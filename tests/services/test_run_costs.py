@@ -13,7 +13,7 @@ from lab.models import Model, Run
 from lab.services import lab, overview
 from lab.services.facts import facts_of
 from lab.services.run_costs import Bill, bill_of
-from lab.services.run_pages import find_run, row_of
+from lab.services.run_pages import find_run, panel, row_of
 from tests import builders
 
 
@@ -55,11 +55,27 @@ def test_the_basis_stands_beside_the_figure(run: Run, basis: str, words: str) ->
     assert words in found.basis
 
 
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        ([cost("2.29")], "$2.29 price table"),
+        ([cost("0", "card")], "$0.00 own card"),
+        ([cost("0.00023", "gpu_hours"), cost(None)], "≥ $0.00023 GPU hours"),
+        ([cost("1", "reference")], "$1.00 reference price"),
+    ],
+)
+def test_a_row_of_a_list_has_the_basis_beside_its_cost(run: Run, costs: list[Cost], words: str) -> None:
+    bill(run, *costs)
+    assert row_of(find_run(run.pk)).cost == words
+
+
 def test_figures_of_two_bases_stand_beside_each_other_and_are_not_added(run: Run) -> None:
     found = bill(run, cost("0.25", "card"), cost("0.5", "gpu_hours"))
     assert found.total.cost == "$0.2500 own card + $0.5000 GPU hours"
     assert "Own card, by card; GPU hours, by gpu_hours" in found.basis
-    assert "mixed bases" in row_of(find_run(run.pk)).cost
+    assert row_of(find_run(run.pk)).cost == "$0.25 own card + $0.50 GPU hours"
+    meter = next(meter for meter in panel(find_run(run.pk)).limits if meter.label == "Cost")
+    assert meter.used == "$0.25 own card + $0.50 GPU hours"
     assert lab.state().spent_today == "$0.25 own card + $0.50 GPU hours"
 
 
