@@ -3,7 +3,8 @@
 Bash is used where the image has it, for it gives each command a process group of its own; else sh, with
 `setsid` where that exists. While a command runs, a fork of the shell (the guard) listens in its place: told
 to, or when the lab is gone, it kills the command's tree. It is older than the command, and so knows what
-belongs to it. All of this is built into the shell: it needs no program, and no further process.
+belongs to it; once it kills, the shell waits for it. It stops all others first: a fork bomb would leave it no
+time. All of this is built into the shell: it needs no program, and no further process.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ lab_victims() {
   done
   for lab_p in $lab_all; do
     lab_q=$lab_p lab_take=1
-    while [ "$lab_since" ]; do
+    while :; do
       case $lab_q in 1|$$) break;; 0|$lab_me) lab_take=; break;; esac
       eval "lab_b=\$lab_B$lab_q lab_x=\$lab_P$lab_q"
       [ "$lab_b" ] || break
@@ -98,22 +99,20 @@ lab_victims() {
   [ "$lab_chosen" ]
 }
 lab_end() {
-  lab_before= lab_rounds=0
-  while [ $lab_rounds -lt 200 ] && lab_victims; do
-    lab_rounds=$((lab_rounds + 1))
-    if [ "$lab_chosen" = "$lab_before" ]; then kill -KILL $lab_chosen; lab_before=
-    else kill -STOP $lab_chosen; lab_before=$lab_chosen; fi
+  lab_rounds=0
+  kill -s STOP -- -1
+  while lab_victims && [ $lab_rounds -lt 500 ]; do
+    lab_rounds=$((lab_rounds + 1)); kill -s KILL $lab_chosen
   done
+  [ -z "$lab_all" ] || kill -s CONT $lab_all
 }
 lab_guard() {
   exec 1>/dev/null 4>&1
-  while IFS= read -r lab_line <&3; do case $lab_line in
-    "$lab_key end") read -r lab_me lab_x </proc/self/stat; lab_stat $lab_me; lab_since=$lab_born; lab_end;;
-    "$lab_key all") read -r lab_me lab_x </proc/self/stat; lab_since=; lab_end;;
-  esac; done
+  while IFS= read -r lab_line <&3; do [ "$lab_line" = "$lab_key end" ] && break; done
+  trap '' TERM
   read -r lab_me lab_x </proc/self/stat; lab_stat $lab_me; lab_since=$lab_born; lab_end
 }
-lab_purge() { lab_token=$1 lab_me=0 lab_since=; lab_end; lab_say D; }
+lab_purge() { lab_token=$1; kill -s KILL -- -1; lab_say D; }
 lab_cut() {
   lab_token=$1
   for lab_d in /proc/[1-9]*; do
@@ -141,7 +140,7 @@ lab_finish() {
     lab_p=$!; wait $lab_p; lab_c=$?
     [ $lab_c -gt 128 ] && lab_settle
   fi
-  if [ "$lab_g" ]; then kill -KILL $lab_g; wait $lab_g; fi
+  if [ "$lab_g" ]; then kill -TERM $lab_g; kill -CONT $lab_g; wait $lab_g; fi
   lab_counted
   if lab_held; then lab_h=H; else lab_h=C; fi
   lab_say "E $lab_c $lab_h $lab_oom"
