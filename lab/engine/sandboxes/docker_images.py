@@ -41,6 +41,9 @@ from lab.engine.tasks.snapshot import EXECUTABLE, LINK, digest_of, snapshot_file
 LABEL = "trajectory-lab.image"
 _LOG_LINES = 40
 _LINE_CHARACTERS = 500
+_FROM = re.compile(
+    r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)*(?P<image>\S+)(?:[ \t]+AS[ \t]+(?P<stage>\S+))?", re.I | re.M
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # An image says 386 and runs on amd64 all the same.
 _RUNS_TOO = frozenset({("amd64", "386"), ("arm64", "arm")})
@@ -158,6 +161,10 @@ def _bring(
 ) -> JSONObject:
     try:
         if spec.build is not None:
+            for base in _bases(spec.build):
+                # Pulled by the lab itself, it counts as brought by it; the build would pull it unnoticed.
+                below = SandboxSpec(label=spec.label, scratch=spec.scratch, image=base)
+                ensure_image(client, below, progress=progress, stop=stop, budget_bytes=budget)
             _build(client, spec, reference, progress, stop)
         else:
             _pull(client, reference, progress, stop, budget)
@@ -234,6 +241,22 @@ def _build(
             del log[:-_LOG_LINES]
     except docker.errors.APIError as error:
         raise build_failed(reference, spec, explanation(error), log) from error
+
+
+def _bases(folder: Path) -> list[str]:
+    """The images that the folder's Dockerfile begins from, but its own stages and what is made of ARGs."""
+    try:
+        text = (folder / "Dockerfile").read_text(errors="replace")
+    except OSError:
+        # The build says what is wrong with it.
+        return []
+    found, stages = [], {"scratch"}
+    for line in _FROM.finditer(text):
+        image, stage = line["image"], line["stage"]
+        if image not in stages and "$" not in image:
+            found.append(image)
+        stages.add(stage)
+    return found
 
 
 def pack_context(folder: Path) -> bytes:

@@ -79,14 +79,16 @@ class ImageRecords:
     def make_room(self, client: docker.DockerClient, budget: int, *, kept: str) -> int:
         """Remove what was used longest ago until the rest fits into `budget` bytes; what is over it still.
 
-        The image `kept` (a reference), what containers are made from, and what was used in the last two
-        minutes stay.
+        The image `kept` (a reference), what containers and other images are made from, and what was used in
+        the last two minutes stay.
         """
         with self._file(".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             records = self._all()
             sizes = {one: _size(client, one) for one in records}
             busy = {one["ImageID"] for one in client.api.containers(all=True)}
+            # What another is built on takes its place as long as that one is there.
+            busy |= {one["ParentId"] for one in client.api.images(all=True)}
             recent = time.time() - _ABOUT_TO_BE_USED_SECONDS
             for one in records:
                 spared = one.identifier in busy or one.reference == kept or one.used_at > recent

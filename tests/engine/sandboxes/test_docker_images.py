@@ -172,6 +172,26 @@ class TestPulling:
                 ensure_image(client, spec)
         assert not caught.value.retryable
 
+    def test_what_a_build_begins_from_is_pulled_with_progress_and_counts_as_brought(
+        self, client: docker.DockerClient, build: Build, registry: Registry, tmp_path: Path
+    ) -> None:
+        below = pullable(client, build, registry, 3 * MEGABYTE)
+        folder = tmp_path / "above"
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(f"FROM {below.image}\nRUN true\n")
+        above = SandboxSpec(label="test", scratch=below.scratch, build=folder)
+        heard = Heard()
+        image = ensure_image(client, above, progress=heard)
+        try:
+            assert max(done or 0 for _, done, _ in heard.told) >= 3 * MEGABYTE
+            brought = [
+                json.loads(file.read_text()) for file in (below.scratch.parent / "images").glob("*.json")
+            ]
+            assert {below.image, image.reference} <= {one["reference"] for one in brought}
+        finally:
+            _forget(client, image.reference)
+            _forget(client, below.image)
+
 
 class TestPullingFromNowhere:
     def test_a_registry_that_is_not_there_may_come_back(
@@ -357,6 +377,22 @@ class TestDisk:
             assert _has(client, busybox_image())
         finally:
             _forget(client, theirs)
+
+    def test_what_others_are_built_on_stays(
+        self, client: docker.DockerClient, build: Build, three: list[Image], tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "above"
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(f"FROM {three[0].reference} AS base\nFROM base\nRUN true\n")
+        above = SandboxSpec(label="test", scratch=tmp_path / "data" / "sandboxes", build=folder)
+        image = ensure_image(client, above)
+        try:
+            _used(above, image, hours_ago=0)
+            _used(above, three[0], hours_ago=10)
+            ensure_image(client, build("RUN true"), budget_bytes=4 * (three[0].size_bytes or 0) + MEGABYTE)
+            assert [_has(client, one.reference) for one in (*three, image)] == [True, False, True, True]
+        finally:
+            _forget(client, image.reference)
 
     def test_one_that_does_not_fit_is_refused_with_numbers_and_gone(
         self, client: docker.DockerClient, build: Build
