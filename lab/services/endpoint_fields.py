@@ -17,6 +17,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed, without_grouping
 from lab.engine.llm.base import JSONObject
+from lab.services import typed_json
 from lab.services.errors import FieldErrorCollector
 
 SCRIPTED_PREFIX = "scripted/"
@@ -27,6 +28,11 @@ _LONGEST |= {"endpoint_name": 100, "price_provider": 64, "price_model": 200}
 _JSON_CHARACTERS = 20_000
 # The lab's own of every request.
 _OURS = frozenset({"messages", "model", "stream", "stream_options", "tools"})
+# What every server reads as a number; what else it knows is its own affair.
+_NUMBERS = frozenset(
+    {"temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens"}
+    | {"presence_penalty", "frequency_penalty", "repetition_penalty"}
+)
 _LONGEST_SECONDS = 86_400.0
 MOST_DOLLARS = Decimal(1_000_000)
 
@@ -206,7 +212,10 @@ def moment(field: str, text: str, errors: FieldErrorCollector) -> dt.datetime | 
 
 
 def json_object(field: str, text: str, errors: FieldErrorCollector) -> JSONObject:
-    """A JSON object that is merged into every request; {} for an empty field."""
+    """A JSON object that is merged into every request; {} for an empty field.
+
+    What it says of sampling by the standard names is a number, or null.
+    """
     if not text.strip():
         return {}
     if len(text) > _JSON_CHARACTERS:
@@ -214,8 +223,8 @@ def json_object(field: str, text: str, errors: FieldErrorCollector) -> JSONObjec
         errors.add(InvalidValueError(field, as_typed(text), reason))
         return {}
     try:
-        found: Any = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        found: Any = typed_json.read(text)
+    except ValueError as error:
         where = (
             f"line {error.lineno}, column {error.colno}: " if isinstance(error, json.JSONDecodeError) else ""
         )
@@ -230,11 +239,12 @@ def json_object(field: str, text: str, errors: FieldErrorCollector) -> JSONObjec
     if taken := sorted(_OURS & found.keys()):
         reason = f"sets {', '.join(taken)}, which the lab writes itself; leave it out"
         errors.add(InvalidValueError(field, as_typed(text.strip()), reason))
+    for name in sorted(_NUMBERS & found.keys()):
+        value = found[name]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            reason = f"{name} is {as_typed(json.dumps(value, ensure_ascii=False))}; write a number, such as 1"
+            errors.add(InvalidValueError(field, as_typed(text.strip()), f"cannot be sent: {reason}"))
     return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from lab.engine.harnesses.base import Family, HarnessConfig, ToolDefinition
 from lab.engine.harnesses.problems import Problem, error
 from lab.engine.limits import UNITS, as_typed, parse_limit, without_grouping
 from lab.engine.llm.base import JSONObject
+from lab.services import typed_json
 
 TEXTS = ("name", "wording", "system_prompt", "task_prompt", "protocol", "malformed_calls")
 JSON_FIELDS = ("options", "suggested_sampling")
@@ -266,33 +267,19 @@ def _parsed(place: str, path: str, typed: str, found: list[Unread]) -> Any:
     if not typed.strip():
         return {}
     try:
-        value = json.loads(typed, object_pairs_hook=_once_each, parse_constant=_no_constant)
+        value = typed_json.read(typed)
     except json.JSONDecodeError as wrong:
         line = typed.split("\n")[wrong.lineno - 1].strip()
         reason = f"is no JSON in line {wrong.lineno}, column {wrong.colno}: {wrong.msg}; mend it there"
         found.append(Unread(place, error(path, as_typed(line), reason)))
-    except (ValueError, RecursionError) as wrong:
-        said = "it is nested too deep" if isinstance(wrong, RecursionError) else str(wrong)
-        found.append(Unread(place, error(path, as_typed(typed), f"is no JSON that can be used: {said}")))
+    except ValueError as wrong:
+        found.append(Unread(place, error(path, as_typed(typed), f"is no JSON that can be used: {wrong}")))
     else:
         if isinstance(value, dict):
             return value
         reason = "is JSON, but no object; write it in braces: {…}"
         found.append(Unread(place, error(path, as_typed(typed), reason)))
     return {}
-
-
-def _once_each(pairs: Sequence[tuple[str, Any]]) -> JSONObject:
-    found: JSONObject = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"it has the name “{name[:40]}” twice; keep one")
-        found[name] = value
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON; write one")
 
 
 def _originals(values: Mapping[str, str], tools: Iterable[ToolForm]) -> dict[str, str]:

@@ -55,9 +55,16 @@ def test_the_same_settings_make_no_version(alice: User, used: Model) -> None:
     [
         ("sampling", "{", "line 1, column 2"),
         ("sampling", "[1]", "is no JSON object"),
-        ("sampling", '{"temperature": NaN}', "NaN is no JSON"),
+        ("sampling", '{"temperature": NaN}', "NaN is no number of JSON"),
         ("extra_body", '{"messages": []}', "sets messages, which the lab writes itself"),
         ("extra_body", "[" * 5000, "is no JSON"),
+        ("extra_body", '{"a": 1e999}', "the number 1e999 is too large"),
+        ("sampling", '{"a": -1e999}', "the number -1e999 is too large"),
+        ("extra_body", '{"a": ' + "[" * 900 + "]" * 900 + "}", "nested too deep"),
+        ("extra_body", '{"a": {"b": 1, "b": 2}}', "the name “b” twice; keep one"),
+        ("sampling", '{"temperature": "hot"}', 'temperature is "hot"'),
+        ("sampling", '{"seed": true}', "seed is true"),
+        ("extra_body", '{"top_p": [1]}', "top_p is [1]"),
         ("max_tokens_per_turn", "0", "1 to 100,000,000"),
         ("context_window", "lots", "'lots'"),
         ("price_basis", "scripted", "choose one of table, card"),
@@ -71,6 +78,13 @@ def test_what_cannot_be_is_named_and_nothing_is_changed(
         model_settings.change(by=alice, model=used, typed={field: value})
     assert said in raised.value.errors[field]
     assert Model.objects.filter(name=used.name).count() == 1
+
+
+def test_a_server_gets_what_only_it_knows_as_it_was_typed(alice: User, used: Model) -> None:
+    sampling = '{"temperature": 0.7, "top_k": 20, "seed": null, "stop": ["x"], "logit_bias": {"1": 2}}'
+    newer = model_settings.change(by=alice, model=used, typed={"sampling": sampling})
+    assert newer.sampling["stop"] == ["x"]
+    assert newer.sampling["seed"] is None
 
 
 def test_an_older_version_and_the_labs_own_are_not_changed(alice: User, used: Model) -> None:

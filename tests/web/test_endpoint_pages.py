@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
 from lab.models import Endpoint, Model, PriceCard, Run
 from lab.services import endpoints
@@ -134,6 +135,18 @@ def test_json_that_is_none_is_named_and_kept(admin: Client, run: Run) -> None:
     assert answer.status_code == 422
     assert "is no JSON (line 1, column 2" in page
     assert "{temperature: 1}</textarea>" in page
+
+
+@pytest.mark.parametrize(("field", "typed"), [("extra_body", '{"a":1e999}'), ("sampling", '{"a":-1e999}')])
+def test_a_number_that_no_request_can_hold_is_refused_and_what_was_typed_stays(
+    admin: Client, run: Run, field: str, typed: str
+) -> None:
+    answer = admin.post(at(run, "edit/"), {field: typed, "context_window": "4096", "price_basis": "table"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "999 is too large" in page
+    assert escape(typed) in page
+    assert 'value="4096"' in page
 
 
 def test_price_cards_are_stored_shown_ended_and_removed(admin: Client, run: Run) -> None:

@@ -264,6 +264,9 @@ class TestChecking:
             ("tools.t5.template", "{{ colour }}", "colour"),
             ("feedback.malformed", "{{ nothing }}", "nothing"),
             ("suggested_sampling", "[" * 50_000, "nested too deep"),
+            ("suggested_sampling", '{"temperature": 1e999}', "the number 1e999 is too large"),
+            ("options", '{"a": ' + "[" * 900 + "]" * 900 + "}", "nested too deep"),
+            ("tools.t5.parameters", '{"maximum": -1e999}', "the number -1e999 is too large"),
         ],
     )
     def test_names_what_is_wrong_at_its_field(
