@@ -1,0 +1,252 @@
+"""What is Docker's own: images of all sorts, how a container is made, and what is read of what it used."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engine.errors import SandboxLostError
+from lab.engine.sandboxes import docker_client, docker_program, docker_usage
+from lab.engine.sandboxes.base import SandboxLimits, SandboxSpec
+from lab.engine.sandboxes.docker import LAB, LABEL, STARTER, DockerProvider, DockerSandbox
+from tests import docker_host
+from tests.engine.sandboxes.conftest import eventually, everything, processes_naming, shell
+from tests.timing import SOON, odd_seconds
+
+pytestmark = pytest.mark.requires("docker")
+LONG = odd_seconds(9)
+StartIn = Callable[..., DockerSandbox]
+MakeImage = Callable[..., str]
+
+
+@pytest.fixture
+def make_image() -> Iterator[MakeImage]:
+    """An image of our own out of the small one, or of the files given: make_image(User="agent", …)."""
+    client = docker_client.connected()
+    made: list[str] = []
+
+    def make(files: dict[str, bytes] | None = None, **config: Any) -> str:
+        name = f"lab-test/docker-own:{len(made)}-{threading.get_ident()}"
+        if files is None:
+            changed = client.api.create_container(docker_host.busybox_image(), ["true"])
+            try:
+                client.api.commit(changed["Id"], *name.split(":"), conf=config)
+            finally:
+                client.api.remove_container(changed["Id"])
+        else:
+            client.api.import_image_from_data(_packed(files), *name.split(":"))
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        client.images.remove(name, force=True)
+
+
+def _packed(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+@pytest.fixture
+def start_in(scratch: Path) -> Iterator[StartIn]:
+    """Start a sandbox in an image, the small one by default; it is stopped after the test."""
+    started: list[DockerSandbox] = []
+
+    def start(image: str = "", **fields: Any) -> DockerSandbox:
+        values = {"label": "docker-own", "scratch": scratch / "sandboxes", **fields}
+        spec = SandboxSpec(image=image or docker_host.busybox_image(), **values)
+        started.append(DockerProvider().start(spec))
+        return started[-1]
+
+    yield start
+    for sandbox in started:
+        sandbox.stop()
+
+
+def test_an_entrypoint_a_command_and_a_health_check_of_the_image_are_not_run(
+    start_in: StartIn, make_image: MakeImage
+) -> None:
+    image = make_image(
+        Entrypoint=["/bin/false"], Cmd=["nonsense"], Healthcheck={"Test": ["CMD", "touch", "/checked"]}
+    )
+    sandbox = start_in(image)
+    assert shell(sandbox, "pwd; ls /checked 2>/dev/null || echo none") == "/workspace\nnone\n"
+
+
+def test_variables_of_the_image_reach_commands_and_not_the_kept_shell(
+    start_in: StartIn, make_image: MakeImage
+) -> None:
+    image = make_image(Env=["ONE=1", "IFS=x", "BASH_ENV=/nowhere", "PATH=/opt/x:/bin:/usr/bin", "HOME=/x"])
+    sandbox = start_in(image, environment={"ONE": "changed"})
+    text = sandbox.exec(["env"], timeout=30).stdout.text()
+    seen = dict(line.split("=", 1) for line in text.splitlines())
+    assert seen["ONE"] == "changed"
+    assert seen["BASH_ENV"] == "/nowhere"
+    assert seen["PATH"] == "/opt/x:/bin:/usr/bin"
+    assert seen["HOME"] == docker_program.HOME
+    assert "HOSTNAME" not in seen
+    assert shell(sandbox, "tr '\\0' '\\n' < /proc/1/environ | grep -c ONE || true") == "0\n"
+
+
+def test_a_user_of_the_image_gets_the_workspace_and_has_no_capability(
+    start_in: StartIn, make_image: MakeImage
+) -> None:
+    sandbox = start_in(make_image(User="agent"), workspace="/made/for/agent")
+    assert shell(sandbox, "id -u; touch here && stat -c %u . here ~").split() == ["1000"] * 4
+    assert "CapEff:\t0000000000000000" in shell(sandbox, "cat /proc/self/status")
+    sandbox.write("below/file", b"x")
+    assert shell(sandbox, "stat -c %u below/file") == "1000\n"
+    assert "agent" in sandbox.facts.notes[0]
+
+
+def test_a_workspace_of_the_image_is_left_as_it_is(start_in: StartIn) -> None:
+    assert shell(start_in(workspace="/bin"), "pwd; test -x busybox && echo there") == "/bin\nthere\n"
+
+
+def test_an_image_without_a_shell_is_told_and_leaves_nothing(scratch: Path, make_image: MakeImage) -> None:
+    image = make_image({"hello": b"just a file"})
+    spec = SandboxSpec(label="no-shell", scratch=scratch / "sandboxes", image=image)
+    with pytest.raises(SandboxLostError, match="no /bin/sh") as told:
+        DockerProvider().start(spec)
+    assert not told.value.retryable
+    assert docker_host.labelled("no-shell") == []
+
+
+def test_a_shell_for_another_processor_is_told_and_leaves_nothing(
+    scratch: Path, make_image: MakeImage
+) -> None:
+    image = make_image({"bin/sh": b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xf3\x00" + bytes(44)})
+    spec = SandboxSpec(label="other-processor", scratch=scratch / "sandboxes", image=image)
+    with pytest.raises(SandboxLostError, match="architecture") as told:
+        DockerProvider().start(spec)
+    assert not told.value.retryable
+    assert docker_host.labelled("other-processor") == []
+
+
+def test_a_missing_image_is_told_without_a_container(scratch: Path) -> None:
+    spec = SandboxSpec(label="missing", scratch=scratch / "sandboxes", image="127.0.0.1:9/no/such:image")
+    with pytest.raises(SandboxLostError, match="no/such"):
+        DockerProvider().start(spec)
+    assert docker_host.labelled("missing") == []
+
+
+def test_a_container_is_made_without_rights_mounts_logs_or_swap(start_in: StartIn) -> None:
+    limits = SandboxLimits(memory_bytes=128 * 1024**2, processes=50, cpu_cores=0.5)
+    sandbox = start_in(limits=limits)
+    found = docker_client.connected().api.inspect_container(sandbox.facts.identifier)
+    host = found["HostConfig"]
+    assert (found["Mounts"], host["Binds"], host["Privileged"]) == ([], None, False)
+    assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
+    assert (host["NetworkMode"], host["LogConfig"]["Type"]) == ("none", "none")
+    assert host["Memory"] == host["MemorySwap"] == 128 * 1024**2
+    assert host["PidsLimit"] >= 50
+    assert host["CpuQuota"] / host["CpuPeriod"] == 0.5
+    labels = found["Config"]["Labels"]
+    assert labels[LABEL] == "docker-own"
+    assert labels[LAB]
+    assert labels[STARTER].count(":") == 2
+
+
+def test_what_is_left_writing_is_cut_off_when_it_floods_and_commands_go_on(start_in: StartIn) -> None:
+    sandbox = start_in()
+    shell(sandbox, f"(yes {LONG} &) ; sleep 0.1")
+    assert eventually(lambda: shell(sandbox, "echo mine; sleep 0.2") == "mine\n" and not _flooding())
+
+
+def _flooding() -> bool:
+    return bool(processes_naming(LONG))
+
+
+def test_a_command_that_kills_its_shell_is_told_so_and_the_next_one_works(start_in: StartIn) -> None:
+    sandbox = start_in(user="agent")
+    began = time.monotonic()
+    result = sandbox.exec(["sh", "-c", f"kill -9 $PPID; sleep {LONG}"], timeout=120)
+    assert result.exit_code == 137
+    assert "ended the shell" in result.stderr.text()
+    assert time.monotonic() - began < SOON
+    assert shell(sandbox, "echo next") == "next\n"
+    assert eventually(lambda: not _flooding())
+
+
+def test_what_the_lab_sends_is_not_taken_for_commands_when_nobody_reads_it(start_in: StartIn) -> None:
+    sandbox = start_in()
+    with pytest.raises(IsADirectoryError):
+        sandbox.write("/bin", b"touch /tmp/taken\n" * 1000)
+    assert shell(sandbox, "ls /tmp/taken 2>/dev/null || echo none") == "none\n"
+
+
+def test_too_long_a_command_is_refused_and_nothing_is_sent(start_in: StartIn) -> None:
+    sandbox = start_in()
+    result = sandbox.exec(["echo", "x" * (docker_program.LONGEST_COMMAND + 1)], timeout=30)
+    assert result.exit_code == 126
+    assert "too long" in result.stderr.text()
+
+
+def test_a_container_made_and_not_started_is_reaped_by_its_label(start_in: StartIn, scratch: Path) -> None:
+    sandbox = start_in()
+    client = docker_client.connected()
+    labels = docker_host.labels(sandbox.facts.identifier) or {}
+    made = client.api.create_container(
+        docker_host.busybox_image(), ["true"], labels={**labels, LABEL: "half", STARTER: "1:1:gone"}
+    )
+    asked: list[tuple[str, bool]] = []
+
+    def note(label: str, starter_lives: bool) -> bool:
+        asked.append((label, starter_lives))
+        return not starter_lives
+
+    assert DockerProvider().reap(scratch / "sandboxes", note) == ["half"]
+    assert sorted(asked) == [("docker-own", True), ("half", False)]
+    assert not docker_host.exists(made["Id"])
+    assert DockerProvider().reap(scratch / "another", everything) == []
+
+
+def test_use_is_read_from_the_control_group_or_else_asked_of_the_daemon(
+    start_in: StartIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    near = start_in()
+    assert near.usage().source.startswith("cgroup v")
+    monkeypatch.setattr(docker_usage, "MOUNT", tmp_path)
+    far = start_in()
+    used = far.stop()
+    assert used.source.startswith("docker stats")
+    assert used.cpu_seconds is not None
+    assert used.peak_memory_bytes is not None
+
+
+def test_the_daemons_answer_under_version_2_has_no_peak_and_this_is_said() -> None:
+    # Recorded of a daemon on cgroup v2; this machine's own kernel may have version 1.
+    said = {
+        "memory_stats": {"usage": 7_340_032, "limit": 2_147_483_648, "stats": {"anon": 90_112}},
+        "cpu_stats": {"cpu_usage": {"total_usage": 35_117_000, "usage_in_usermode": 12_000_000}},
+    }
+    assert docker_usage.used_of(said) == (7_340_032, 0.035117, "docker stats, memory as last seen")
+    assert docker_usage.used_of({})[:2] == (None, None)
+
+
+def test_a_control_group_of_version_2_is_found_where_systemd_puts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Files as a machine with version 2 has them; this machine's own kernel may have version 1.
+    folder = tmp_path / "system.slice" / "docker-0123abcd.scope"
+    folder.mkdir(parents=True)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    (folder / "memory.peak").write_text("5242880\n")
+    (folder / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
+    (folder / "cpu.stat").write_text("usage_usec 250000\nuser_usec 200000\nsystem_usec 50000\n")
+    monkeypatch.setattr(docker_usage, "MOUNT", tmp_path)
+    counters = docker_usage.Counters(docker_client.connected(), "0123abcd")
+    assert counters.now() == (5_242_880, 0.25, "cgroup v2")
