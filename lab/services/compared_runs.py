@@ -190,8 +190,7 @@ def sandbox_facts(payload: JSONObject, verified_in: JSONObject | None = None) ->
     if "image" in payload:
         image = shown_image(payload["image"])
         facts["image"] = image.reference if image else "none: the system of this machine"
-        if image:
-            facts["content of the image"] = image.identifier or image.hash
+        facts["content of the image"] = image.identifier or image.hash if image else "none"
     facts |= limit_words(payload.get("limits"))
     if verified_in and payload and kind_of_sandbox(verified_in) != kind_of_sandbox(payload):
         other = shown_sandbox(verified_in)

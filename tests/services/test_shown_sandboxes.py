@@ -99,11 +99,11 @@ def test_while_its_image_is_pulled_a_run_says_which_and_how_far() -> None:
     run = began(builders.run(), ImageRequested(reference="python:3.13", action="pull"))
     assert panel(run).pending.words == "Pulling python:3.13"
     assert panel(run).pending.since is not None
-    said = "pulling python:3.13, 210.0 of 412.0 MB"
+    said = "pulling python:3.13: 210.0 of 412.0 MB"
     Draft.objects.create(
         run=run, after_seq=run.last_seq, step=run_pages.BEFORE_STEPS, version=1, content=said
     )
-    assert panel(run).pending.summary == said
+    assert panel(run).pending.summary == "210.0 of 412.0 MB"
     row = run_pages.row_of(run)
     assert (row.badge.word, row.pending.words) == ("preparing", "Pulling python:3.13")
     builders.append(run, ImageReady(image=builders.image(), seconds=4.0))

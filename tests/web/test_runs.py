@@ -471,3 +471,39 @@ def test_a_run_says_when_its_replies_hold_another_kind_of_calls_than_its_harness
     text = words(page(viewer, run))
     assert "1 of 1 reply holds what looks like markup; this harness takes native calls only" in text
     assert "Format errors 1 of 1 reply" in text
+
+
+def in_docker(**changes: object) -> Run:
+    run = builders.run()
+    run.attempts.create(n=1)
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.PREPARING)
+    builders.append(run, builders.opening()[0], builders.in_docker(**changes))
+    return run
+
+
+def test_what_a_run_was_in_stands_on_its_page_with_a_hash_to_copy(viewer: Client) -> None:
+    markup = page(viewer, in_docker())
+    assert "sandbox docker, isolated, no network, image python:3.13" in words(markup)
+    assert "Image python:3.13 412.0 MB" in words(markup)
+    assert "Digest sha256:bbbbbbbbbbbb Copy" in words(markup)
+    assert f'data-copy-text="sha256:{"b" * 64}"' in markup
+    assert "Limits memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB" in words(markup)
+
+
+def test_a_run_whose_log_says_nothing_of_an_image_shows_none(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    part = page(viewer, run).split('id="part-sandbox"')[1].split("</details>")[0]
+    assert "Provider bubblewrap, isolated, no network" in words(part)
+    assert "Image" not in part
+    assert "Limits" not in part
+
+
+def test_the_name_of_an_image_is_text_and_never_markup(viewer: Client) -> None:
+    markup = page(viewer, in_docker(image=builders.image(reference="<script>alert(7)</script>")))
+    assert "<script>alert(7)" not in markup
+    assert "&lt;script&gt;alert(7)" in markup
+
+
+def test_a_run_that_has_not_begun_has_no_part_for_its_sandbox(viewer: Client) -> None:
+    assert re.search(r'id="part-sandbox"[^>]* hidden', page(viewer, builders.run()))
