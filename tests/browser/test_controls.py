@@ -21,8 +21,21 @@ EDIT = asks_for("Write", {"file_path": "notes.md", "content": "What I have found
 REFUSED = plain({"error": {"message": "no such key"}}, status=401)
 
 
-def waits(seconds: float) -> Any:
-    return asks_for("Bash", {"command": f"sleep {seconds}"})
+# A command that goes on until `let_go` makes the file it waits for, however slow the machine is.
+def waits() -> Any:
+    return asks_for("Bash", {"command": "until [ -e go-on ]; do sleep 0.1; done; rm -f go-on"})
+
+
+def let_go(tab: Tab) -> None:
+    """Let the command of `waits` end, once the run has heard all that was asked of it."""
+    unheard = "SELECT count(*) FROM lab_control WHERE run_id = ? AND seen_at IS NULL"
+    wait_for(lambda: tab.lab.value(unheard, tab.run_id) == 0, what="what was asked to be heard")
+    sandboxes = tab.lab.data_folder / "sandboxes"
+    workspaces = wait_for(
+        lambda: list(sandboxes.glob(f"*-run-{tab.run_id}-*/workspace")), what="the workspace"
+    )
+    for workspace in workspaces:
+        (workspace / "go-on").touch()
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +80,12 @@ def used_time(tab: Tab) -> str:
 
 
 def test_a_run_is_paused_by_key_stands_still_and_goes_on_to_its_verdict(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         tab.page.keyboard.press("p")
         expect(tab.page.locator("#part-asked")).to_contain_text("admin asked to pause")
+        let_go(tab)
         tab.wait_for_badge("paused")
         expect(tab.page.locator("#part-pending")).to_contain_text("Paused by admin")
         asked, before = len(fake.calls), used_time(tab)
@@ -90,7 +104,7 @@ def test_a_run_is_paused_by_key_stands_still_and_goes_on_to_its_verdict(tab: Tab
 def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
     browser: Browser, tab: Tab, other: Any
 ) -> None:
-    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         with second_tab(browser, tab, other) as second:
@@ -108,6 +122,7 @@ def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
                 late,
             )
             assert answer == f"admin asked to pause run {tab.run_id} already."
+            let_go(tab)
             tab.wait_for_badge("paused")
             second.wait_for_badge("paused")
             expect(second.page.locator("#part-pending")).to_contain_text("Paused by admin")
@@ -120,13 +135,14 @@ def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
 
 
 def test_a_message_reaches_the_model_and_marks_the_run(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         opened(tab, "m").locator("textarea").press_sequentially("Look at the tests first.")
         tab.page.keyboard.press("Control+Enter")
         expect(dialog(tab)).to_be_hidden()
         expect(tab.page.locator("#toast")).to_contain_text("before the next model call")
+        let_go(tab)
         tab.wait_for_badge("unresolved")
         messages = [message["content"] for message in fake.calls[2].body["messages"]]
         assert "Look at the tests first." in messages[-1]
@@ -137,7 +153,7 @@ def test_a_message_reaches_the_model_and_marks_the_run(tab: Tab) -> None:
 
 
 def test_a_message_that_is_too_long_stays_in_its_field_with_what_is_wrong(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(20), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         field = opened(tab, "m").locator("textarea")
@@ -164,7 +180,7 @@ def test_a_message_that_is_too_long_stays_in_its_field_with_what_is_wrong(tab: T
 
 
 def test_a_limit_is_raised_above_the_arms_while_the_run_goes_on(tab: Tab) -> None:
-    with FakeOpenAI(EDIT, waits(12), EDIT, says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), EDIT, says("Done.")) as fake:
         launch(tab, connect(tab, fake), limits={"max_steps": "2"})
         wait_for_command(tab)
         form = opened(tab, "+")
@@ -181,6 +197,7 @@ def test_a_limit_is_raised_above_the_arms_while_the_run_goes_on(tab: Tab) -> Non
         form.locator("#id_max_total_time_sec").fill("")
         tab.page.keyboard.press("Control+Enter")
         expect(tab.page.locator("#toast")).to_contain_text("1,000 steps from the agent's next event on.")
+        let_go(tab)
         expect(tab.page.locator("#part-limits")).to_contain_text("of 1,000")
         tab.wait_for_badge("unresolved")
         assert len(fake.calls) == 4
@@ -191,7 +208,7 @@ def test_a_limit_is_raised_above_the_arms_while_the_run_goes_on(tab: Tab) -> Non
 
 
 def test_another_attempt_makes_an_ended_page_live_again(browser: Browser, tab: Tab, other: Any) -> None:
-    with FakeOpenAI(REFUSED, waits(12), says("Done.")) as fake:
+    with FakeOpenAI(REFUSED, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         tab.wait_for_badge("infrastructure")
         with second_tab(browser, tab, other) as second:
@@ -200,6 +217,7 @@ def test_another_attempt_makes_an_ended_page_live_again(browser: Browser, tab: T
             tab.page.get_by_role("button", name="Another attempt").dblclick()
             wait_for_command(second)
             expect(second.page.locator("#live-state")).to_contain_text("Live")
+            let_go(tab)
             second.wait_for_badge("unresolved")
             tab.wait_for_badge("unresolved")
             expect(second.page.locator("#part-facts")).to_contain_text("attempt 2")
@@ -230,16 +248,18 @@ def test_a_run_is_run_again_once_however_often_the_button_is_clicked(tab: Tab) -
 
 
 def test_a_paused_and_a_queued_run_are_cancelled_at_once(browser: Browser, tab: Tab) -> None:
-    with FakeOpenAI(waits(12), says("Done.")) as fake:
+    with FakeOpenAI(waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         tab.page.keyboard.press("p")
+        expect(tab.page.locator("#part-asked")).to_contain_text("asked to pause")
+        let_go(tab)
         tab.wait_for_badge("paused")
         cancel(tab)
         tab.wait_for_badge("cancelled")
     assert kinds(tab)[-1] == "run_ended"
     # More runs than slots: the last of them waits.
-    with FakeOpenAI(waits(60)) as fake:
+    with FakeOpenAI(waits()) as fake:
         model = connect(tab, fake)
         launch(
             tab,
@@ -269,7 +289,7 @@ def test_a_paused_and_a_queued_run_are_cancelled_at_once(browser: Browser, tab: 
 def test_everything_works_without_script_as_well(
     browser: Browser, lab: WholeLab, admin: Any, tab: Tab
 ) -> None:
-    with FakeOpenAI(EDIT, waits(20), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         context = browser.new_context(storage_state=admin, java_script_enabled=False)
@@ -299,7 +319,7 @@ def test_everything_works_without_script_as_well(
 def test_the_buttons_fit_their_window_and_do_what_they_say(
     browser: Browser, tab: Tab, admin: Any, width: int
 ) -> None:
-    with FakeOpenAI(EDIT, waits(20), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         with second_tab(browser, tab, admin, size={"width": width, "height": 800}) as small:
@@ -322,13 +342,15 @@ def test_the_buttons_fit_their_window_and_do_what_they_say(
 
 def test_a_viewer_has_no_buttons_and_no_keys(browser: Browser, tab: Tab, lab: WholeLab) -> None:
     viewer = cookies_of(lab, "viewer")
-    with FakeOpenAI(EDIT, waits(12), says("Done.")) as fake:
+    with FakeOpenAI(EDIT, waits(), says("Done.")) as fake:
         launch(tab, connect(tab, fake))
         wait_for_command(tab)
         with second_tab(browser, tab, viewer) as watching:
             for key in ("p", "m", "+", "x"):
                 watching.page.keyboard.press(key)
             tab.page.keyboard.press("p")
+            expect(tab.page.locator("#part-asked")).to_contain_text("asked to pause")
+            let_go(tab)
             watching.wait_for_badge("paused")
             expect(watching.page.locator(".actions")).to_have_count(0)
             expect(watching.page.locator("dialog[open]")).to_have_count(0)
