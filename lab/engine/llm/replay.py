@@ -25,6 +25,7 @@ from lab.engine.llm.local_server import LocalServer, RefusedError
 OnDifference = Literal["stop", "follow"]
 _AROUND = 60
 _SHOWN = 240
+_MARKS = ("recorded: ", "asked now: ")
 
 
 class RecordedTurn(NamedTuple):
@@ -45,16 +46,39 @@ class Recording:
 
 
 class Difference(NamedTuple):
-    """Where a conversation first goes another way than the recorded one."""
+    """Where a conversation first goes another way than the recorded one. `message` 0: in the tools."""
 
     step: int
     message: int
     was: str
     now: str
 
+    @property
+    def place(self) -> str:
+        """ "step 3, message 5"."""
+        return f"step {self.step}, message {self.message}" if self.message else f"step {self.step}"
+
     def told(self) -> str:
         """The difference in words."""
-        return f"step {self.step}, message {self.message}: recorded {self.was}, now {self.now}"
+        return f"{self.place}: recorded {self.was}, now {self.now}"
+
+    def beside(self, source: str) -> str:
+        """Three lines: what differs from `source`, what was recorded, what is asked now (`parted_lines`)."""
+        head = (
+            f"the conversation differs from {source}, {self.place}"
+            if self.message
+            else f"{self.place} of {source} calls a tool that this harness does not offer"
+        )
+        lines = [head, f"{_MARKS[0]}{self.was}", f"{_MARKS[1]}{self.now}"]
+        return "\n".join(line.replace("\n", "⏎") for line in lines)
+
+
+def parted_lines(message: str) -> tuple[str, str, str] | None:
+    """Head, recorded and asked now, of a refusal that tells a difference; None of any other message."""
+    lines = message.split("\n")
+    if len(lines) != 3 or not all(map(str.startswith, lines[1:], _MARKS)):
+        return None
+    return lines[0], lines[1].removeprefix(_MARKS[0]), lines[2].removeprefix(_MARKS[1])
 
 
 def recording_of(
@@ -124,14 +148,11 @@ class ReplayServer(LocalServer):
             self._refuse(f"the recording of {source} has {count}, and one more is asked for")
         turn = turns[place]
         if self.difference is None:
-            self.difference = first_difference(turn, body["messages"][self._opening :])
+            heard = body["messages"][self._opening :]
+            self.difference = first_difference(turn, heard) or _other_tools(turn, body)
+        # One that follows goes on: the harness answers a call of an unknown tool as it always does.
         if self.difference is not None and self._recording.on_difference == "stop":
-            self._refuse(f"the conversation differs from {source}: {self.difference.told()}")
-        offered = {tool["function"]["name"] for tool in body.get("tools") or []}
-        unknown = sorted({call.name for call in turn.reply.tool_calls} - offered)
-        if unknown and offered:
-            names = ", ".join(unknown)
-            self._refuse(f"step {turn.step} of {source} calls {names}, which this harness does not offer")
+            self._refuse(self.difference.beside(source))
 
     @staticmethod
     def _refuse(why: str) -> None:
@@ -163,6 +184,15 @@ class ReplayServer(LocalServer):
             "choices": [{"index": 0, "message": message, "finish_reason": finish}],
             "usage": reply.usage.raw,
         }
+
+
+def _other_tools(turn: RecordedTurn, body: JSONObject) -> Difference | None:
+    """That the turn calls tools which the request does not offer; one that offers none reads text."""
+    offered = sorted(tool["function"]["name"] for tool in body.get("tools") or [])
+    unknown = sorted({call.name for call in turn.reply.tool_calls} - set(offered))
+    if not unknown or not offered:
+        return None
+    return Difference(turn.step, 0, f"calls {', '.join(unknown)}", f"tools {', '.join(offered)}")
 
 
 def first_difference(turn: RecordedTurn, heard: Sequence[JSONObject]) -> Difference | None:

@@ -9,12 +9,18 @@ import pytest
 from lab.engine import registry
 from lab.engine.attempt import AttemptSpec
 from lab.engine.errors import ExitReason
-from lab.engine.events import AttemptEnded, ModelCallFailed, ModelCallFinished, PatchCaptured
+from lab.engine.events import (
+    AttemptEnded,
+    ModelCallFailed,
+    ModelCallFinished,
+    PatchCaptured,
+    ToolCallFinished,
+)
 from lab.engine.harnesses.base import HarnessConfig, Observation
 from lab.engine.harnesses.conversation import check_inputs
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.llm.base import ModelConfig, Price
-from lab.engine.llm.replay import OnDifference, Recording, recording_of
+from lab.engine.llm.replay import OnDifference, Recording, parted_lines, recording_of
 from lab.engine.runner import AttemptResult, run_attempt
 from lab.engine.sinks import ListSink
 from lab.engine.stop import StopSignal
@@ -111,6 +117,11 @@ def test_the_first_other_observation_ends_the_run_and_is_shown(
     assert "It said:" in result.error
     (failed,) = [event for event in sink.events if isinstance(event, ModelCallFailed)]
     assert (failed.error, failed.retry_in) == ("replay_diverged", None)
+    parted = parted_lines(failed.message)
+    assert parted is not None
+    assert parted[0].startswith("the conversation differs from run 7, step 2, message ")
+    assert "It said:" not in parted[1]
+    assert "It said:" in parted[2]
     (ended,) = [event for event in sink.events if isinstance(event, AttemptEnded)]
     assert ended.exit_reason == "replay_diverged"
 
@@ -126,13 +137,35 @@ def test_a_replay_that_follows_says_where_it_first_differed(
     assert "It said:" in patch.detail
 
 
-def test_a_tool_the_harness_does_not_offer_ends_the_run_even_when_it_follows(
+def without(harness: HarnessConfig, name: str) -> HarnessConfig:
+    return harness.model_copy(update={"tools": tuple(tool for tool in harness.tools if tool.name != name)})
+
+
+def test_a_tool_the_harness_does_not_offer_ends_a_run_that_stops_and_both_sides_are_told(
     folder: Path, task: TaskSpec, recorded: ListSink
 ) -> None:
-    harness = LEAF.model_copy(update={"tools": tuple(tool for tool in LEAF.tools if tool.name != "Edit")})
-    result, _ = attempt(folder, task, replay=recording(recorded, "follow"), harness=harness)
+    result, sink = attempt(folder, task, replay=recording(recorded), harness=without(LEAF, "Edit"))
     assert result.exit_reason is ExitReason.REPLAY_DIVERGED
-    assert "Edit" in result.error
+    (failed,) = [event for event in sink.events if isinstance(event, ModelCallFailed)]
+    parted = parted_lines(failed.message)
+    assert parted is not None
+    assert parted[0].endswith("of run 7 calls a tool that this harness does not offer")
+    assert parted[1] == "calls Edit"
+    assert parted[2].startswith("tools Bash, ")
+
+
+def test_one_that_follows_goes_on_past_an_unknown_tool_and_says_so(
+    folder: Path, task: TaskSpec, recorded: ListSink
+) -> None:
+    replay = recording(recorded, "follow")
+    result, sink = attempt(folder, task, replay=replay, harness=without(LEAF, "Edit"))
+    assert result.exit_reason is ExitReason.AGENT
+    assert replies(sink) == replies(recorded)
+    finished = [event for event in sink.events if isinstance(event, ToolCallFinished)]
+    assert any(event.failed and "Edit" in event.observation for event in finished)
+    (patch,) = [event for event in sink.events if isinstance(event, PatchCaptured)]
+    assert "followed beyond its first difference" in patch.detail
+    assert "calls Edit" in patch.detail
 
 
 def test_a_recording_that_ends_too_early_says_how_long_it_is(
