@@ -7,6 +7,7 @@ dead, ends with an error.
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import NamedTuple
@@ -50,6 +51,10 @@ def ask(*, by: User, model: Model, over_limit: bool = False) -> Preflight:
             without it).
     """
     check_can_be_examined(model)
+    # Also of another version: the unique constraint knows of this one alone.
+    goes_on = going_on(model)
+    if goes_on is not None:
+        return _joined(goes_on, over_limit)
     try:
         with transaction.atomic():
             asked = Preflight.objects.create(model=model, over_limit=over_limit, asked_by=by)
@@ -60,6 +65,10 @@ def ask(*, by: User, model: Model, over_limit: bool = False) -> Preflight:
     if goes_on is None:
         # It has ended in between.
         return ask(by=by, model=model, over_limit=over_limit)
+    return _joined(goes_on, over_limit)
+
+
+def _joined(goes_on: Preflight, over_limit: bool) -> Preflight:
     if over_limit and not goes_on.over_limit:
         text = f"over_limit: preflight {goes_on.pk} goes on without it; wait for its end, or cancel it first"
         raise FieldErrors({"over_limit": text})
@@ -149,25 +158,61 @@ def waits_too_long() -> bool:
     return Preflight.objects.filter(state=Preflight.State.QUEUED, created_at__lt=since).exists()
 
 
+def same_requests(models: Iterable[Model]) -> dict[int, list[int]]:
+    """Model row -> the rows of all versions of it that send the same requests to the same server, itself too.
+
+    What one preflight found holds for each of them: a version that changed the price alone is no other model
+    to a server.
+    """
+    asked = list(models)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for version in Model.objects.filter(name__in={model.name for model in asked}).only("name", *_SENT):
+        alike.setdefault(_sent(version), []).append(version.pk)
+    return {model.pk: alike.get(_sent(model), [model.pk]) for model in asked}
+
+
+# What decides how a server is asked.
+_SENT = ("endpoint", "model_id", "sampling", "extra_body", "max_tokens_per_turn", "context_window")
+
+
+def _sent(model: Model) -> tuple[object, ...]:
+    bodies = (json.dumps(body, sort_keys=True, default=str) for body in (model.sampling, model.extra_body))
+    caps = (model.max_tokens_per_turn, model.context_window)
+    return (model.name, model.endpoint_id, model.model_id, *caps, *bodies)
+
+
+def of_same_requests(model: Model) -> QuerySet[Preflight]:
+    """All preflights that hold for this version."""
+    return Preflight.objects.filter(model__in=same_requests([model])[model.pk])
+
+
 def going_on(model: Model) -> Preflight | None:
     """The model's preflight that waits or runs."""
-    return Preflight.objects.filter(model=model, state__in=_WAITS_OR_RUNS).first()
+    return going_on_of([model]).get(model.pk)
 
 
 def going_on_of(models: Iterable[Model]) -> dict[int, Preflight]:
     """Model row -> its preflight that waits or runs."""
-    rows = Preflight.objects.filter(model__in=models, state__in=_WAITS_OR_RUNS)
-    return {row.model_id: row for row in rows}
+    return _newest_by_model(models, Q(state__in=_WAITS_OR_RUNS))
 
 
 def newest_ended(models: Iterable[Model]) -> dict[int, Preflight]:
-    """Model row -> its newest preflight that came to a result; a model without one is not in it."""
-    with_result = ~Q(outcome="")
-    newest = (
-        Preflight.objects.filter(with_result, model__in=models).values("model").annotate(newest=Max("pk"))
-    )
-    rows = Preflight.objects.filter(pk__in=[row["newest"] for row in newest])
-    return {row.model_id: row for row in rows.select_related("model")}
+    """Model row -> its newest preflight that came to a result; a model for which none holds is not in it."""
+    return _newest_by_model(models, ~Q(outcome=""))
+
+
+def _newest_by_model(models: Iterable[Model], which: Q) -> dict[int, Preflight]:
+    alike = same_requests(models)
+    everyone = {row for rows in alike.values() for row in rows}
+    newest = Preflight.objects.filter(which, model__in=everyone).values("model").annotate(newest=Max("pk"))
+    numbers = {row["model"]: row["newest"] for row in newest}
+    chosen = {
+        model: max(numbers[row] for row in rows if row in numbers)
+        for model, rows in alike.items()
+        if not numbers.keys().isdisjoint(rows)
+    }
+    found = Preflight.objects.select_related("model").in_bulk(set(chosen.values()))
+    return {model: found[number] for model, number in chosen.items() if number in found}
 
 
 def numbered(numbers: Collection[int]) -> list[Preflight]:
@@ -178,14 +223,14 @@ def numbered(numbers: Collection[int]) -> list[Preflight]:
 
 
 def newest_number(model_id: int) -> int | None:
-    """The number of the model's newest preflight that came to a result: what a run of it relies on."""
-    with_result = Preflight.objects.filter(model=model_id).exclude(outcome="")
-    return with_result.order_by("-pk").values_list("pk", flat=True).first()
+    """The number of the newest preflight that holds for the model: what a run of it relies on."""
+    found = newest_ended(Model.objects.filter(pk=model_id)).get(model_id)
+    return found.pk if found else None
 
 
 def failing(models: Iterable[Model]) -> list[Preflight]:
     """The newest preflights of these models that say runs would be worthless, by the models' names."""
-    found = newest_ended(models).values()
+    found = {row.pk: row for row in newest_ended(models).values()}.values()
     return sorted(
         (row for row in found if row.outcome == Preflight.Outcome.FAILING), key=lambda row: row.model.name
     )

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from lab.models import Endpoint, Model, PriceCard, Role, Run
+from lab.models import Endpoint, Model, Preflight, PriceCard, Role, Run
 from lab.services import endpoint_pages, model_lists, model_settings, preflight_shown, price_cards
 from lab.services.errors import FieldErrors
 from lab.web.endpoint_forms import ModelSettingsForm, PriceCardForm
@@ -29,11 +29,16 @@ def _model(pk: int) -> Model:
 def model_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """One version of a model: what is sent with its requests, what they cost, which runs used it."""
     model = _model(pk)
+    outcome = preflight_shown.outcomes([model]).get(model.pk)
+    examined = (
+        Preflight.objects.filter(pk=outcome.url_number).select_related("model").first() if outcome else None
+    )
     context = {
         "place": "endpoints",
         "page": endpoint_pages.model_page(model),
         "model": model,
-        "preflight": preflight_shown.outcomes([model]).get(model.pk),
+        "preflight": outcome,
+        "examined_version": examined.model.version if examined else model.version,
     }
     return render(request, "models/detail.html", context)
 

@@ -21,7 +21,7 @@ HISTORY_SHOWN = 20
 @require_safe
 @for_role(Role.VIEWER)
 def preflight_detail(request: HttpRequest, model_id: int) -> HttpResponse:
-    """The newest preflight of a model, or `?number=`; one that goes on is asked for again each second."""
+    """The newest that holds for a model, or `?number=`; one that goes on is asked for again each second."""
     model = get_object_or_404(Model.objects.select_related("endpoint"), pk=model_id)
     part = request.headers.get("HX-Request") == "true"
     return render(
@@ -57,7 +57,7 @@ def preflight_cancel(request: HttpRequest, model_id: int) -> HttpResponse:
 
 def _context(request: HttpRequest, model: Model) -> dict[str, Any]:
     preflight = _chosen(request, model)
-    history = Preflight.objects.filter(model=model).order_by("-pk")[:HISTORY_SHOWN]
+    history = preflights.of_same_requests(model).order_by("-pk")[:HISTORY_SHOWN]
     return {
         "place": "endpoints",
         "model": model,
@@ -71,7 +71,7 @@ def _context(request: HttpRequest, model: Model) -> dict[str, Any]:
 
 
 def _chosen(request: HttpRequest, model: Model) -> Preflight | None:
-    rows = Preflight.objects.filter(model=model).select_related("model__endpoint", "asked_by")
+    rows = preflights.of_same_requests(model).select_related("model__endpoint", "asked_by")
     number = request.GET.get("number", "")
     if not number:
         return rows.order_by("-pk").first()

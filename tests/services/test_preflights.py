@@ -15,7 +15,7 @@ from django.utils import timezone
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
 from lab.models import Endpoint, Model, Preflight, Role
-from lab.services import endpoints, harnesses, preflight_shown, preflight_work, preflights
+from lab.services import endpoints, harnesses, model_settings, preflight_shown, preflight_work, preflights
 from lab.services.errors import FieldErrors
 from lab.services.processes import process_identity
 from lab.services.upkeep import Upkeep
@@ -256,3 +256,55 @@ def wait_until(holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+class TestWhatHoldsForAnotherVersion:
+    @pytest.fixture
+    def examined_model(self, db: None) -> Model:
+        endpoint = Endpoint.objects.create(name="rack", base_url="http://127.0.0.1:9/v1")
+        settings = {"sampling": {"temperature": 0.7}, "context_window": 8192}
+        model = Model.objects.create(endpoint=endpoint, name="coder", model_id=MODEL, **settings)
+        Preflight.objects.create(model=model, state="ended", outcome="failing", findings=[])
+        return model
+
+    def test_a_version_with_another_price_keeps_the_preflight_of_the_one_before(
+        self, alice: User, examined_model: Model
+    ) -> None:
+        number = Preflight.objects.get().pk
+        newer = model_settings.change(by=alice, model=examined_model, typed={"price_basis": "card"})
+        assert newer.version == 2
+        assert preflights.newest_ended([newer])[newer.pk].pk == number
+        assert preflight_shown.outcomes([newer])[newer.pk].word == "failing"
+        assert [found.pk for found in preflights.failing([newer, examined_model])] == [number]
+        assert preflights.newest_number(newer.pk) == number
+        again = Preflight.objects.create(model=newer, state="ended", outcome="healthy")
+        assert preflights.newest_number(newer.pk) == again.pk
+        assert preflights.failing([newer]) == []
+
+    @pytest.mark.parametrize(
+        ("field", "typed"),
+        [
+            ("sampling", '{"temperature": 0.2}'),
+            ("extra_body", '{"top_k": 4}'),
+            ("max_tokens_per_turn", "100"),
+            ("context_window", "4096"),
+        ],
+    )
+    def test_a_version_that_sends_something_else_was_never_examined(
+        self, alice: User, examined_model: Model, field: str, typed: str
+    ) -> None:
+        newer = model_settings.change(by=alice, model=examined_model, typed={field: typed})
+        assert preflights.newest_ended([newer]) == {}
+        assert preflight_shown.outcomes([newer])[newer.pk].word == "never examined"
+        assert preflights.newest_number(newer.pk) is None
+        back = {"sampling": '{"temperature": 0.7}', "extra_body": "", "max_tokens_per_turn": ""}
+        same = model_settings.change(by=alice, model=newer, typed=back | {"context_window": "8192"})
+        assert preflights.newest_number(same.pk) == Preflight.objects.get().pk
+
+    def test_one_that_waits_for_the_version_before_is_not_asked_for_twice(
+        self, alice: User, examined_model: Model
+    ) -> None:
+        waiting = preflights.ask(by=alice, model=examined_model)
+        newer = model_settings.change(by=alice, model=examined_model, typed={"price_basis": "card"})
+        assert preflights.ask(by=alice, model=newer) == waiting
+        assert preflight_shown.outcomes([newer])[newer.pk].word == "waits for a worker"

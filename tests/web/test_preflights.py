@@ -205,3 +205,23 @@ def test_a_run_keeps_the_preflight_that_was_the_newest_when_it_was_first_claimed
     page = text_of(operator, f"/runs/{claim.run.pk}/")
     assert f"{address(model)}?number={first.pk}" in page
     assert made_with([Run.objects.get(pk=claim.run.pk)])[0].settings["preflight"] == "healthy"
+
+
+def test_a_version_with_another_price_shows_the_preflight_that_holds_for_it(
+    admin: Client, operator: Client
+) -> None:
+    with ModelServer() as server:
+        model = model_at(server)
+    found = Preflight.objects.create(
+        model=model, state="ended", outcome="failing", findings=[diagnosed("parser_not_model")]
+    )
+    admin.post(f"/endpoints/models/{model.pk}/edit/", {"price_basis": "card"})
+    newer = Model.objects.get(version=2)
+    beside = text_of(operator, f"/endpoints/models/{newer.pk}/")
+    assert "of version 1, which sends the same requests" in beside
+    assert "never examined" not in beside
+    assert "failing" in text_of(operator, "/endpoints/")
+    page = text_of(operator, address(newer))
+    assert f"preflight {found.pk}" in page
+    assert "Runs would be worthless: " in page
+    assert text_of(operator, f"{address(newer)}?number={found.pk}")
