@@ -12,6 +12,7 @@ from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
 from lab.render.numbers import clock, dollars, duration, moment, plural, size
+from lab.render.parting import parting_of
 from lab.render.sandboxes import ShownImage, limit_words, shown_image
 from lab.render.text import excerpt, one_line, safe, visible_html, words_of
 
@@ -305,7 +306,9 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
         f"peak memory {size(memory) if isinstance(memory, int) and memory else 'unknown'}",
     ]
     if payload.get("error"):
-        facts.append(_text(payload["error"], 600))
+        # Where a replay parted from its recording stands whole in the step before.
+        parting = parting_of(payload["error"])
+        facts.append(_text(parting.head if parting else payload["error"], 600))
     broken = reason in INFRASTRUCTURE_REASONS
     why = f"exit reason <b>{_text(reason)}</b>{said}"
     words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}"

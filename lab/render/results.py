@@ -10,6 +10,7 @@ from lab.render.diff import counts, line_counts
 from lab.render.fold import CallView, StepView
 from lab.render.icons import icon
 from lab.render.numbers import growing, plural
+from lab.render.parting import is_parting
 from lab.render.text import Excerpt, excerpt, words_of
 
 _PYTEST_LINE = re.compile(r"=+ (.{0,200}?) in [\d.]+s")
@@ -27,12 +28,13 @@ def step_result(view: StepView) -> str:
     parts = [_state(view)] if view.pending or not view.calls else [call_result(view.calls[0])]
     if view.pending and view.calls and view.calls[0].ended is not None:
         parts.insert(0, call_result(view.calls[0]))
-    retries = sum(1 for event in view.failures if event.kind == "model_call_failed")
+    failed = [event for event in view.failures if event.kind == "model_call_failed"]
+    retries = sum(event.payload.get("retry_in") is not None for event in failed)
     if retries:
         parts.append(f'<span class="warning">{plural(retries, "retry", "retries")}</span>')
     # What was broken off is said by itself as long as nothing followed it.
     again = sum(len(call.before) for call in view.calls)
-    interrupted = len(view.failures) - retries + again
+    interrupted = len(view.failures) - len(failed) + again
     if interrupted:
         parts.append(f'<span class="warning">{plural(interrupted, "interruption")}</span>')
     return " · ".join(part for part in parts if part)
@@ -47,7 +49,8 @@ def _state(view: StepView) -> str:
     if view.state == "interrupted":
         return "interrupted"
     if view.state == "failed":
-        return f'<span class="infrastructure">{icon("bolt")} no answer</span>'
+        words = "left the recording" if any(map(is_parting, view.failures)) else "no answer"
+        return f'<span class="infrastructure">{icon("bolt")} {words}</span>'
     if view.cut:
         told = ", told the model" if view.told else ""
         return f'<span class="warning">cut by length{told}</span>'

@@ -13,6 +13,7 @@ from lab.render.calls import call_block, main_argument
 from lab.render.fold import LogEvent, StepView
 from lab.render.icons import icon
 from lab.render.numbers import dollars, duration, growing, moment, plural
+from lab.render.parting import is_parting, parting_of
 from lab.render.replies import rewritten_block, said, told_blocks, told_words, unexecuted_blocks
 from lab.render.results import step_clock, step_result
 from lab.render.text import excerpt, first_lines, one_line, safe, visible_html, words_of
@@ -98,13 +99,18 @@ def _time(view: StepView) -> str:
 
 def _tokens(view: StepView) -> str:
     if view.reply is None:
-        return "" if view.pending else '<span class="unknown">unknown</span>'
+        return "" if view.pending or _is_refused_replay(view) else '<span class="unknown">unknown</span>'
     usage = view.answer.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     parts = [usage.get("input_total"), usage.get("output_total")]
     if parts == [None, None]:
         return '<span class="unknown">unknown</span>'
     return " / ".join(f"{part:,}" if isinstance(part, int) else "?" for part in parts)
+
+
+def _is_refused_replay(view: StepView) -> bool:
+    """Nobody was asked: the lab itself refused."""
+    return view.reply is None and bool(view.failures) and all(map(is_parting, view.failures))
 
 
 # Bases of what costs nothing.
@@ -116,6 +122,8 @@ def _cost(view: StepView) -> str:
     if view.reply is None and view.pending and not view.failures:
         return ""
     basis = (view.reply.payload.get("cost") or {}).get("basis") if view.reply is not None else None
+    if _is_refused_replay(view):
+        basis, missing = "replay", False
     if basis in _FREE and not missing:
         return f'<span title="{_FREE[basis]}">$0</span>'
     if known is None:
@@ -156,7 +164,9 @@ def _answering(view: StepView) -> str:
 
 def _failure(event: LogEvent, asked_again: set[Any]) -> str:
     payload = event.payload
-    message = one_line(words_of(payload.get("message") or payload.get("reason")), 400)
+    parting = parting_of(payload.get("message")) if is_parting(event) else None
+    told = parting.head if parting else words_of(payload.get("message") or payload.get("reason"))
+    message = one_line(told, 400)
     if event.kind == "model_call_interrupted":
         number = payload.get("request")
         next_one = number + 1 if isinstance(number, int) else None
@@ -170,8 +180,8 @@ def _failure(event: LogEvent, asked_again: set[Any]) -> str:
         )
         head = f"Request {payload.get('request')} failed ({payload.get('error')}{status}), {after}: {message}"
     came = words_of(payload.get("partial")) or words_of(payload.get("raw"))
-    details = ""
-    if came:
+    details = parting.lines if parting else ""
+    if came and not parting:
         shown = first_lines(came, lines=20, characters=2_000)
         details = f"<details><summary>what had arrived</summary><pre>{visible_html(shown)}</pre></details>"
     return note(head, more=details)

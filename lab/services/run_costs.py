@@ -83,8 +83,8 @@ def bill_of(run: Run, facts: RunFacts) -> Bill:
     groups = _groups(run)
     reported, differs = _reported(groups)
     return Bill(
-        rows=_rows(facts, groups) if facts.calls else [],
-        total=_total(facts, groups),
+        rows=_rows(run, facts, groups) if facts.calls else [],
+        total=_total(run, facts, groups),
         basis=_basis(run, facts, groups),
         reported=reported,
         differs=differs,
@@ -135,33 +135,35 @@ def _groups(run: Run) -> list[_Group]:
     return [dict(row) for row in rows]
 
 
-def _rows(facts: RunFacts, groups: list[_Group]) -> list[TokenRow]:
+def _rows(run: Run, facts: RunFacts, groups: list[_Group]) -> list[TokenRow]:
+    free = bool(free_words(run)) or facts.cost_basis in FREE
     rows = []
     for label, name, part in _PARTS:
         tokens = getattr(facts, name)
         if name == "cache_write" and not tokens:
             continue
-        charged = "$0" if facts.cost_basis in FREE else spent_words(_charged(groups, name, part))
+        charged = "$0" if free else spent_words(_charged(groups, name, part))
         rows.append(TokenRow(label, str(count(tokens)), charged))
         if name == "output_total":
             rows.append(TokenRow("of it reasoning", str(count(facts.reasoning)), "included", within=True))
     if facts.failed_calls:
-        rows.append(
-            TokenRow(plural(facts.failed_calls, "failed request"), str(count(None)), str(dollars(None)))
-        )
+        charged = "$0" if free else str(dollars(None))
+        # A replay refuses by itself: no model has read or written anything.
+        tokens = "none" if run.arm.model.replay else str(count(None))
+        rows.append(TokenRow(plural(facts.failed_calls, "failed request"), tokens, charged))
     return rows
 
 
-def _total(facts: RunFacts, groups: list[_Group]) -> TokenRow:
+def _total(run: Run, facts: RunFacts, groups: list[_Group]) -> TokenRow:
     known = facts.input_total is not None or facts.output_total is not None
     total = (facts.input_total or 0) + (facts.output_total or 0) if known else None
-    at_least = bool(known and facts.usage_unknown)
+    untold = facts.usage_unknown - (facts.failed_calls if run.arm.model.replay else 0)
+    at_least = bool(known and untold > 0)
     spent = spent_words(_paid(groups)) if facts.cost_basis == MIXED else str(dollars(facts.cost))
     if facts.cost is not None and facts.cost_unknown and not at_least:
         spent = f"at least {spent}"
-    return TokenRow(
-        "Total, at least" if at_least else "Total", str(count(total)), FREE.get(facts.cost_basis, spent)
-    )
+    words = free_words(run) or FREE.get(facts.cost_basis, spent)
+    return TokenRow("Total, at least" if at_least else "Total", str(count(total)), words)
 
 
 def _paid(groups: list[_Group]) -> dict[str, Decimal]:
@@ -209,13 +211,14 @@ def _basis(run: Run, facts: RunFacts, groups: list[_Group]) -> str:
         return "Nothing spent yet: no request has been answered."
     told = facts.calls - facts.usage_unknown
     return visible_text(
-        f"{_where(facts, groups)}. Usage reported for {told} of {plural(facts.calls, 'request')}."
+        f"{_where(run, facts, groups)}. Usage reported for {told} of {plural(facts.calls, 'request')}."
     )
 
 
-def _where(facts: RunFacts, groups: list[_Group]) -> str:
-    if facts.cost_basis in _FREE_SENTENCES:
-        return _FREE_SENTENCES[facts.cost_basis]
+def _where(run: Run, facts: RunFacts, groups: list[_Group]) -> str:
+    basis = "replay" if run.arm.model.replay else facts.cost_basis
+    if basis in _FREE_SENTENCES:
+        return _FREE_SENTENCES[basis]
     parts = []
     for basis, sentence in _BASIS_SENTENCES.items():
         of_basis = [group for group in groups if group["cost_basis"] == basis]

@@ -30,6 +30,7 @@ from lab.engine.events import (
     ToolCallInterrupted,
 )
 from lab.engine.llm.base import Cost
+from lab.engine.llm.replay import Difference
 from lab.engine.sinks import ListSink
 from lab.render.events import Fragment, LogEvent, MapStep, draft_html, fragments, minimap
 from lab.render.kinds import call_kind, command_kind
@@ -78,6 +79,27 @@ def test_a_retried_request_stays_in_its_step() -> None:
     assert "1 retry" in words(step)
     assert "failed (rate_limit 429), tried again after 2.0 s: slow down" in words(step)
     assert "≥ $0.0058" in words(step)
+
+
+def test_a_request_that_is_not_tried_again_is_no_retry() -> None:
+    (step,) = shown(builders.asked(1), builders.failed_request(1, retry_in=None))
+    assert "not tried again" in words(step)
+    assert "retry" not in words(step)
+
+
+def test_where_a_replay_left_its_recording_stands_in_two_marked_lines_and_cost_nothing() -> None:
+    difference = Difference(3, 5, "tool: a\nb", "tool: <b>It said</b>: a")
+    failed = builders.failed_request(3, retry_in=None).model_copy(
+        update={"error": "replay_diverged", "status": 400, "message": difference.beside("run 7")}
+    )
+    (step,) = shown(builders.asked(3), failed)
+    assert "the conversation differs from run 7, step 3, message 5" in words(step)
+    assert "recorded − tool: a⏎b asked now + tool: <b>It said</b>: a" in words(step)
+    assert '<dd class="del">' in step.html
+    assert '<dd class="add">' in step.html
+    assert "left the recording" in words(step)
+    assert words(step).count("$0") == 1
+    assert "unknown" not in words(step)
 
 
 def test_steps_of_two_attempts_are_two_fragments() -> None:

@@ -95,6 +95,21 @@ def test_a_replay_costs_nothing_and_says_why(run: Run) -> None:
     assert lab.state().spent_today == "$0.00"
 
 
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_replay_that_diverged_costs_nothing_wherever_it_is_said(run: Run, answers: int) -> None:
+    Model.objects.filter(pk=run.arm.model_id).update(price_basis="replay")
+    for step in range(1, answers + 1):
+        builders.append(run, builders.asked(step), builders.answered(step, cost=cost("0", "replay")))
+    step = answers + 1
+    builders.append(run, builders.asked(step), builders.failed_request(step, retry_in=None))
+    found = bill(run)
+    assert found.total.cost == "$0, replay"
+    assert found.total.label == "Total"
+    assert {row.label: row.cost for row in found.rows}["1 failed request"] == "$0"
+    assert {row.cost for row in found.rows} <= {"$0", "included"}
+    assert "recorded turns are served again" in found.basis
+
+
 def test_a_servers_own_figure_stands_beside_ours_with_both_sources(run: Run) -> None:
     told = {"reported": Decimal("0.03")}
     found = bill(run, cost("0.01", "card", **told), cost("0.01", "card", **told), cost("0.01", "card"))
