@@ -116,7 +116,7 @@ def _needs_network(text: str) -> bool:
 
 def does_not_fit(reference: str, size: int, budget: int, over: int, at_least: str = "") -> SandboxLostError:
     """It would pass the budget by `over` bytes, everything that can go being gone."""
-    gigabyte = 1024**3
+    gigabyte = 1e9
     return SandboxLostError(
         f"the image {reference} does not fit: it takes {at_least}{size / gigabyte:.2f} GB, images of this "
         f"lab may take {budget / gigabyte:.2f} GB, and that would be passed by {over / gigabyte:.2f} GB, "
