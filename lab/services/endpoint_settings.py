@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils.crypto import salted_hmac
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed
 from lab.models import Endpoint, Model, Role
 from lab.services import endpoint_fields as fields
+from lab.services import meanwhile
 from lab.services.access import for_role
 from lab.services.endpoints import OWN_ENDPOINTS
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -25,35 +28,70 @@ _REACHES_IT = ("base_url", "key_variable", "headers")
 
 @for_role(Role.ADMIN)
 def change(
-    *, by: User, endpoint: Endpoint, typed: Mapping[str, str], without_headers: Sequence[str] = ()
+    *,
+    by: User,
+    endpoint: Endpoint,
+    typed: Mapping[str, str],
+    without_headers: Sequence[str] = (),
+    seen: str = "",
 ) -> Endpoint:
     """Other settings for an endpoint, for requests from now on; runs that go on keep what they began with.
 
     `typed` may hold name, base_url, key_variable, headers (lines "Name: value" that are added to those there
     are, or replace those of the same name), concurrency_limit (runs; empty: no limit), connect_timeout and
     read_timeout (seconds). `without_headers` names headers to take away. What is missing stays as it is.
-    A server that would be reached in another way is asked for its models first.
+    A server that would be reached in another way is asked for its models first. `seen` is the `stamp` of what
+    was shown before.
 
     Raises:
         AccessDeniedError: `by` is no admin.
-        FieldErrors: for each of these, and "endpoint": it is the lab's own.
+        FieldErrors: for each of these, and "endpoint" (it is the lab's own), "meanwhile" (a value of
+            `seen` was changed since, and would be changed back).
     """
     if is_own(endpoint):
         raise FieldErrors({"endpoint": f"endpoint: {endpoint.name!r} is the lab's own and has no settings"})
     errors = FieldErrorCollector()
     values = _read(endpoint, typed, without_headers, errors)
     errors.raise_if_any()
+    _check_meanwhile(seen, endpoint, values)
     if any(values.get(name, getattr(endpoint, name)) != getattr(endpoint, name) for name in _REACHES_IT):
         _ask(endpoint, values, errors)
         errors.raise_if_any()
     with transaction.atomic():
         one_at_a_time("models")
+        # Again: somebody may have saved while the server was asked.
+        _check_meanwhile(seen, endpoint, values)
         _check_name(endpoint, values, errors)
         errors.raise_if_any()
         for name, value in values.items():
             setattr(endpoint, name, value)
         endpoint.save(update_fields=list(values))
     return endpoint
+
+
+def stamp(endpoint: Endpoint) -> str:
+    """What a form holds while these settings are shown in it; `change` takes it as `seen`. It holds no value
+    of a header, only whether that is another one."""
+    return meanwhile.stamp(_sealed({name: getattr(endpoint, name) for name in _TYPED}))
+
+
+_TYPED = (
+    *("name", "base_url", "key_variable", "headers"),
+    *("concurrency_limit", "connect_timeout", "read_timeout"),
+)
+
+
+def _sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    if "headers" not in values:
+        return dict(values)
+    said = json.dumps(values["headers"], sort_keys=True)
+    return {**values, "headers": salted_hmac("lab.endpoint.headers", said, algorithm="sha256").hexdigest()}
+
+
+def _check_meanwhile(seen: str, endpoint: Endpoint, values: Mapping[str, Any]) -> None:
+    if seen:
+        now = _sealed(Endpoint.objects.values(*_TYPED).get(pk=endpoint.pk))
+        meanwhile.check(seen, now, _sealed(values), secret=frozenset({"headers"}))
 
 
 @for_role(Role.ADMIN)

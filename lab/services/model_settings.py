@@ -12,6 +12,7 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed
 from lab.models import Arm, Model, Preflight, Role
 from lab.services import endpoint_fields as fields
+from lab.services import meanwhile
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.locks import one_at_a_time
@@ -25,23 +26,28 @@ COPIED = (
 
 
 @for_role(Role.ADMIN)
-def change(*, by: User, model: Model, typed: Mapping[str, str]) -> Model:
+def change(*, by: User, model: Model, typed: Mapping[str, str], seen: str = "") -> Model:
     """Other settings for a model: a new version where a run or a preflight used this one, else in place.
 
     `typed` may hold sampling and extra_body (JSON objects), max_tokens_per_turn and context_window (tokens),
     price_basis, price_provider, price_model. What is missing stays as it is; the same settings change
-    nothing. A retired model stays retired.
+    nothing. A retired model stays retired. With `seen`, the `stamp` of what was shown before, the newest
+    version is changed, whichever `model` is.
 
     Raises:
         AccessDeniedError: `by` is no admin.
-        FieldErrors: for each of these, and "model" (not the newest version, or the lab's own).
+        FieldErrors: for each of these, and "model" (not the newest version, or the lab's own), "meanwhile" (a
+            value of `seen` was changed since, and would be changed back).
     """
     errors = FieldErrorCollector()
     values = _read(typed, errors)
     errors.raise_if_any()
     with transaction.atomic():
         one_at_a_time("models")
+        if seen:
+            model = newest(model)
         _check_may_change(model)
+        meanwhile.check(seen, _held(model), values)
         if all(getattr(model, name) == value for name, value in values.items()):
             return model
         if not is_used(model):
@@ -51,6 +57,27 @@ def change(*, by: User, model: Model, typed: Mapping[str, str]) -> Model:
             return model
         copied = {name: getattr(model, name) for name in COPIED}
         return Model.objects.create(version=model.version + 1, **copied | values)
+
+
+def newest(model: Model) -> Model:
+    """The newest version of what this is a version of."""
+    versions = Model.objects.filter(name=model.name).select_related("endpoint")
+    return versions.order_by("-version").first() or model
+
+
+def stamp(model: Model) -> str:
+    """What a form holds while the settings of this version are shown in it; `change` takes it as `seen`."""
+    return meanwhile.stamp(_held(model))
+
+
+def _held(model: Model) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in _TYPED}
+
+
+_TYPED = (
+    *("sampling", "extra_body", "max_tokens_per_turn", "context_window"),
+    *("price_basis", "price_provider", "price_model"),
+)
 
 
 @for_role(Role.ADMIN)
@@ -71,10 +98,10 @@ def restore(*, by: User, model: Model) -> None:
         AccessDeniedError: `by` is no admin.
         FieldErrors: "model": its recording is gone.
     """
-    newest = Model.objects.filter(name=model.name).order_by("-version").first() or model
-    if newest.replay and newest.replays_id is None:
+    last = newest(model)
+    if last.replay and last.replays_id is None:
         raise FieldErrors({"model": f"model: {model.name!r} cannot come back: its recorded runs are gone"})
-    Model.objects.filter(pk=newest.pk).update(retired=False)
+    Model.objects.filter(pk=last.pk).update(retired=False)
 
 
 def is_used(model: Model) -> bool:
@@ -85,10 +112,10 @@ def is_used(model: Model) -> bool:
 def _check_may_change(model: Model) -> None:
     if model.scripted or model.replay:
         raise FieldErrors({"model": f"model: {model.name!r} is the lab's own; it has no settings to change"})
-    newest = Model.objects.filter(name=model.name).order_by("-version").first()
-    if newest is not None and newest.pk != model.pk:
+    last = newest(model)
+    if last.pk != model.pk:
         what = f"version {model.version} of {model.name!r} is not the newest"
-        raise FieldErrors({"model": f"model: {what}; change version {newest.version}"})
+        raise FieldErrors({"model": f"model: {what}; change version {last.version}"})
 
 
 def _read(typed: Mapping[str, str], errors: FieldErrorCollector) -> dict[str, Any]:

@@ -205,13 +205,14 @@ def _newest_by_model(models: Iterable[Model], which: Q) -> dict[int, Preflight]:
     alike = same_requests(models)
     everyone = {row for rows in alike.values() for row in rows}
     newest = Preflight.objects.filter(which, model__in=everyone).values("model").annotate(newest=Max("pk"))
-    numbers = {row["model"]: row["newest"] for row in newest}
+    numbers: dict[int, int] = dict(newest.values_list("model", "newest"))
     chosen = {
         model: max(numbers[row] for row in rows if row in numbers)
         for model, rows in alike.items()
         if not numbers.keys().isdisjoint(rows)
     }
-    found = Preflight.objects.select_related("model").in_bulk(set(chosen.values()))
+    wanted = Preflight.objects.filter(pk__in=set(chosen.values())).select_related("model")
+    found = {preflight.pk: preflight for preflight in wanted}
     return {model: found[number] for model, number in chosen.items() if number in found}
 
 

@@ -12,7 +12,7 @@ from django.urls import path
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from lab.models import Endpoint, Model, Preflight, PriceCard, Role, Run
-from lab.services import endpoint_pages, model_lists, model_settings, preflight_shown, price_cards
+from lab.services import endpoint_pages, meanwhile, model_lists, model_settings, preflight_shown, price_cards
 from lab.services.errors import FieldErrors
 from lab.web.endpoint_forms import ModelSettingsForm, PriceCardForm
 from lab.web.http import for_role, signed_in
@@ -58,15 +58,21 @@ def model_edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Other settings; a version that was used stays as it is and gets a successor."""
     model = _model(pk)
     form = ModelSettingsForm(request.POST) if request.method == "POST" else ModelSettingsForm.of(model)
+    seen = request.POST.get("seen", "") if request.method == "POST" else model_settings.stamp(model)
     if request.method == "POST":
         try:
-            changed = model_settings.change(by=signed_in(request), model=model, typed=form.typed())
+            changed = model_settings.change(by=signed_in(request), model=model, typed=form.typed(), seen=seen)
         except FieldErrors as error:
             form.take_errors(error.errors)
+            if meanwhile.FIELD in error.errors:
+                # What was changed is told now: the next time it may be changed back.
+                model = model_settings.newest(model)
+                seen = model_settings.stamp(model)
         else:
             messages.success(request, _said_of_change(model, changed))
             return redirect("model", changed.pk)
-    context = {"place": "endpoints", "model": model, "form": form, "used": model_settings.is_used(model)}
+    context = {"place": "endpoints", "model": model, "form": form, "seen": seen}
+    context["used"] = model_settings.is_used(model)
     return render(request, "models/form.html", context, status=_status(form.errors))
 
 

@@ -10,7 +10,7 @@ from django.urls import path
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from lab.models import Endpoint, Role
-from lab.services import endpoint_pages, endpoint_settings, endpoints, preflight_shown
+from lab.services import endpoint_pages, endpoint_settings, endpoints, meanwhile, preflight_shown
 from lab.services.errors import FieldErrors
 from lab.services.known_secrets import SHORT, too_short
 from lab.web.endpoint_forms import EndpointSettingsForm
@@ -57,14 +57,23 @@ def endpoint_edit(request: HttpRequest, pk: int) -> HttpResponse:
     endpoint = get_object_or_404(Endpoint, pk=pk)
     posted = request.method == "POST"
     form = EndpointSettingsForm(request.POST) if posted else EndpointSettingsForm.of(endpoint)
+    seen = request.POST.get("seen", "") if posted else endpoint_settings.stamp(endpoint)
     without = request.POST.getlist("without")
     if posted:
         try:
             endpoint_settings.change(
-                by=signed_in(request), endpoint=endpoint, typed=form.typed(), without_headers=without
+                by=signed_in(request),
+                endpoint=endpoint,
+                typed=form.typed(),
+                without_headers=without,
+                seen=seen,
             )
         except FieldErrors as error:
             form.take_errors(error.errors)
+            if meanwhile.FIELD in error.errors:
+                # What was changed is told now: the next time it may be changed back.
+                endpoint.refresh_from_db()
+                seen = endpoint_settings.stamp(endpoint)
         else:
             messages.success(request, f"{endpoint.name} is asked like this from the next run on.")
             return redirect("endpoint", pk)
@@ -72,6 +81,7 @@ def endpoint_edit(request: HttpRequest, pk: int) -> HttpResponse:
         "place": "endpoints",
         "endpoint": endpoint,
         "form": form,
+        "seen": seen,
         "header_names": [(name, name in without) for name in endpoint.headers],
         "key_patterns": ", ".join(settings.LAB_KEY_VARIABLES),
     }

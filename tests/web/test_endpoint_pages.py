@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from lab.models import Endpoint, Model, PriceCard, Run
+from lab.engine.llm.replay import Difference
+from lab.models import Endpoint, Harness, HarnessVersion, Model, PriceCard, Run
 from lab.services import endpoints
 from tests import builders
 from tests.fakes.openai_server import FakeOpenAI, models, plain
@@ -149,6 +151,61 @@ def test_a_number_that_no_request_can_hold_is_refused_and_what_was_typed_stays(
     assert 'value="4096"' in page
 
 
+def hidden(client: Client, address: str) -> str:
+    found = re.search(r'name="seen" value="([^"]*)"', client.get(address).content.decode())
+    assert found
+    return unescape(found[1])
+
+
+def test_two_tabs_that_edit_one_model_do_not_undo_each_other_unseen(admin: Client, run: Run) -> None:
+    same = {"sampling": "", "extra_body": "", "max_tokens_per_turn": "", "price_basis": "table"}
+    seen = hidden(admin, at(run, "edit/"))
+    first = {**same, "context_window": "8192", "seen": seen}
+    assert admin.post(at(run, "edit/"), first).status_code == 302
+    second = {**same, "context_window": "", "extra_body": '{"top_k": 4}', "seen": seen}
+    refused = admin.post(at(run, "edit/"), second)
+    page = unescape(refused.content.decode())
+    assert refused.status_code == 422
+    assert "context window is “8192” now, and was empty" in page
+    assert '{"top_k": 4}</textarea>' in page
+    assert Model.objects.filter(name=run.arm.model.name).count() == 2
+    again = re.search(r'name="seen" value="([^"]*)"', refused.content.decode())
+    assert again
+    assert admin.post(at(run, "edit/"), second | {"seen": unescape(again[1])}).status_code == 302
+    newest = Model.objects.filter(name=run.arm.model.name).order_by("-version")[0]
+    assert (newest.context_window, newest.extra_body) == (None, {"top_k": 4})
+
+
+def test_a_tab_that_undoes_nothing_is_not_refused(admin: Client, run: Run) -> None:
+    seen = hidden(admin, at(run, "edit/"))
+    sent = {"context_window": "8192", "seen": seen}
+    for _ in range(2):
+        assert admin.post(at(run, "edit/"), sent).status_code == 302
+    assert admin.post(at(run, "edit/"), {"max_tokens_per_turn": "99", "seen": seen}).status_code == 302
+    newest = Model.objects.filter(name=run.arm.model.name).order_by("-version")[0]
+    assert (newest.context_window, newest.max_tokens_per_turn) == (8192, 99)
+
+
+def test_two_tabs_that_edit_one_endpoint_do_not_undo_each_other_unseen(admin: Client, run: Run) -> None:
+    address = f"/endpoints/{run.arm.model.endpoint_id}/edit/"
+    seen = hidden(admin, address)
+    assert "sk-hidden" not in seen
+    with FakeOpenAI([models(("a", 8192))]) as server:
+        one = {
+            "concurrency_limit": "4",
+            "headers": "X-Api-Key: sk-other-123456789",
+            "base_url": server.base_url,
+        }
+        assert admin.post(address, one | {"seen": seen}).status_code == 302
+    two = {"concurrency_limit": "", "headers": "X-Api-Key: sk-third-123456789", "seen": seen}
+    page = unescape(admin.post(address, two).content.decode())
+    assert "concurrency limit is “4” now, and was empty" in page
+    assert "headers changed" in page
+    assert "sk-other" not in page
+    endpoint = Endpoint.objects.get(pk=run.arm.model.endpoint_id)
+    assert (endpoint.concurrency_limit, endpoint.headers["X-Api-Key"]) == (4, "sk-other-123456789")
+
+
 def test_price_cards_are_stored_shown_ended_and_removed(admin: Client, run: Run) -> None:
     gpu = {"gpus": "2", "usd_per_gpu_hour": "3.20", "tokens_per_second": "3000", "utilisation": "0.6"}
     assert admin.post(at(run, "prices/new/"), card(basis="gpu_hours", **gpu)).status_code == 302
@@ -281,8 +338,75 @@ def test_a_run_that_goes_on_cannot_be_replayed_yet(operator: Client, db: None) -
     sent = {"harness_version": waiting.arm.harness_version_id, "on_difference": "stop", "scope": "run"}
     answer = operator.post(f"/runs/{waiting.pk}/replay/", sent)
     assert answer.status_code == 422
-    assert "none of them has ended" in answer.content.decode()
+    assert f"run {waiting.pk} goes on; replay it when it has ended" in answer.content.decode()
     assert Run.objects.count() == 1
+
+
+def test_a_run_without_a_recorded_turn_is_not_offered_and_says_so_when_asked(
+    operator: Client, db: None
+) -> None:
+    cancelled = builders.run()
+    builders.start(cancelled)
+    failed = builders.failed_request(1, retry_in=None)
+    builders.append(cancelled, builders.asked(1), failed, *builders.ending(steps=1))
+    page = f"/runs/{cancelled.pk}/"
+    assert f"{page}replay/" not in text(operator, page)
+    assert "/replay/" not in text(operator, f"/experiments/{cancelled.experiment_id}/")
+    sent = {"harness_version": cancelled.arm.harness_version_id, "on_difference": "stop", "scope": "run"}
+    answer = operator.post(f"{page}replay/", sent)
+    assert answer.status_code == 422
+    assert f"no turn was recorded in run {cancelled.pk}" in answer.content.decode()
+    for form in (text(operator, f"{page}replay/"), text(operator, f"/arms/{cancelled.arm_id}/replay/")):
+        assert "o turn was recorded in" in form
+        assert "all 0" not in form
+        assert "0 recorded runs" not in form
+        assert 'class="button primary"' not in form
+    builders.believable(builders.another_run(cancelled, seed=2))
+    assert "all 1 recorded run of arm A" in text(operator, f"{page}replay/")
+    assert f"/arms/{cancelled.arm_id}/replay/" in text(operator, f"/experiments/{cancelled.experiment_id}/")
+
+
+def test_the_replay_form_warns_of_harnesses_that_cannot_use_the_recording(operator: Client, run: Run) -> None:
+    other = dict(run.arm.harness_version.config)
+    other["tools"] = [tool for tool in other["tools"] if tool["name"] not in ("Edit", "Glob")]
+    for name, config in (("narrow", other), ("fenced", other | {"protocol": "fenced"})):
+        harness = Harness.objects.create(name=name)
+        HarnessVersion.objects.create(harness=harness, version=1, digest=name, config=config)
+    page = text(operator, f"/runs/{run.pk}/replay/")
+    assert re.search(r"narrow v?1</b> does not offer Edit, Glob, which recorded turns may call", page)
+    assert re.search(r"fenced v?1</b> takes one fenced command in the text", page)
+    assert page.count("(leaves the recording)") == 2
+
+
+def test_a_replay_that_diverged_shows_both_sides_and_leads_to_the_recorded_run(
+    operator: Client, run: Run
+) -> None:
+    sent = {"harness_version": run.arm.harness_version_id, "on_difference": "stop", "scope": "run"}
+    operator.post(f"/runs/{run.pk}/replay/", sent)
+    again = Run.objects.exclude(pk=run.pk).get()
+    builders.start(again)
+    told = Difference(1, 3, "tool: a", "tool: It said: a").beside(f"run {run.pk}")
+    failed = builders.failed_request(1, retry_in=None)
+    failed = failed.model_copy(update={"error": "replay_diverged", "message": told})
+    diverged = [event.model_copy(update=_DIVERGED.get(event.kind, {})) for event in builders.ending(steps=1)]
+    kept = [event for event in diverged if event.kind in ("attempt_ended", "run_ended")]
+    builders.append(again, builders.asked(1), failed, *kept)
+    page = text(operator, f"/runs/{again.pk}/")
+    assert f'replays <a href="/runs/{run.pk}/">run {run.pk}</a>' in page
+    assert page.count('<dd class="del">') == 2
+    assert "It said: a</dd>" in page
+    follow = f"/runs/{run.pk}/replay/?on_difference=follow&amp;harness_version={run.arm.harness_version_id}"
+    assert f'href="{follow}"' in page
+    form = text(operator, follow.replace("&amp;", "&"))
+    assert 'value="follow" checked' in form
+    assert "$0.0000" not in page
+    assert "1 retry" not in page
+
+
+_DIVERGED = {
+    "attempt_ended": {"exit_reason": "replay_diverged"},
+    "run_ended": {"exit_reason": "replay_diverged", "verdict": None},
+}
 
 
 def test_operators_find_the_replay_on_the_pages_of_run_and_experiment(
