@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from lab.engine import registry
-from lab.engine.errors import ExitReason
+from lab.engine.errors import ExitReason, HandedOverError
 from lab.engine.events import (
     AttemptEnded,
     Event,
@@ -163,8 +164,6 @@ def test_a_cancel_breaks_the_build_off(make: Make, task: TaskSpec) -> None:
 
 @in_docker
 def test_a_worker_that_is_asked_to_end_does_not_wait_for_it(make: Make, task: TaskSpec) -> None:
-    from lab.engine.errors import HandedOverError
-
     _build_for_ever(task)
     steering = Steering()
 
@@ -228,10 +227,18 @@ def test_without_a_daemon_nothing_is_lost_and_the_way_out_said(
     assert sink.kinds() == ["attempt_started", "sandbox_lost", "attempt_ended"]
 
 
-@in_docker
-def test_an_attempt_is_not_continued_in_another_image(make: Make, task: TaskSpec) -> None:
-    records: list[Record] = []
+class _Interrupted(NamedTuple):
+    """An attempt that was handed over after its first change; `server` goes on where it is."""
+
+    records: tuple[Record, ...]
+    sink: WatchedSink
+    server: FakeOpenAI
+
+
+@pytest.fixture
+def interrupted(make: Make) -> Iterator[_Interrupted]:
     steering = Steering()
+    records: list[Record] = []
 
     class Closing(WatchedSink):
         def append(self, event: Event) -> Record:
@@ -240,20 +247,61 @@ def test_an_attempt_is_not_continued_in_another_image(make: Make, task: TaskSpec
                 steering.close()
             return records[-1]
 
-    from lab.engine.errors import HandedOverError
-
-    with FakeOpenAI(calls(bash("echo more > more")), says("done")) as server:
+    mend = calls(bash("sed -i s/41/42/ core.py; git commit -qam Mended; echo more >> ready"))
+    with FakeOpenAI(mend, says("done")) as server:
+        sink = Closing()
         with pytest.raises(HandedOverError):
-            run_attempt(make(server.base_url), first := Closing(), StopSignal(), steering=steering)
-        assert records
-        provider = _Retagged(registry.provider("docker"))
-        again = make(
-            server.base_url, history=tuple(records), read_blob=first.blobs.__getitem__, provider=provider
-        )
-        result = run_attempt(again, sink := WatchedSink(), StopSignal())
+            run_attempt(make(server.base_url), sink, StopSignal(), steering=steering)
+        yield _Interrupted(tuple(records), sink, server)
+
+
+@in_docker
+def test_an_attempt_in_the_images_repository_is_continued_in_another_container(
+    make: Make, interrupted: _Interrupted
+) -> None:
+    again = make(
+        interrupted.server.base_url,
+        history=interrupted.records,
+        read_blob=interrupted.sink.blobs.__getitem__,
+    )
+    result = run_attempt(again, sink := WatchedSink(), StopSignal())
+    assert (result.exit_reason, result.verdict) == (ExitReason.AGENT, Outcome.RESOLVED), result.error
+    assert sink.of(SandboxStarted)[0].rebuilt
+    captured = sink.one(PatchCaptured)
+    assert sorted(file.path for file in captured.files) == ["core.py", "ready"]
+    assert captured.commits == 1
+
+
+@in_docker
+def test_an_attempt_is_not_continued_in_another_image(make: Make, interrupted: _Interrupted) -> None:
+    again = make(
+        interrupted.server.base_url,
+        history=interrupted.records,
+        read_blob=interrupted.sink.blobs.__getitem__,
+        provider=_Retagged(registry.provider("docker")),
+    )
+    result = run_attempt(again, sink := WatchedSink(), StopSignal())
     assert (result.exit_reason, result.retryable) == (ExitReason.INFRASTRUCTURE_ERROR, False)
     assert "is another one than the attempt began in" in result.error
-    assert sink.of(AttemptEnded) != []
+    assert sink.kinds()[-1] == "attempt_ended"
+
+
+@in_docker
+def test_a_cancel_breaks_set_up_commands_off(make: Make, task: TaskSpec) -> None:
+    registry.provider("docker").prepare(_spec_of(make()))
+    stop = StopSignal()
+
+    class Cancelling(WatchedSink):
+        def append(self, event: Event) -> Record:
+            if isinstance(event, SandboxStarted):
+                threading.Timer(1.0, stop.set, (ExitReason.CANCELLED,)).start()
+            return super().append(event)
+
+    environment = task.environment.model_copy(update={"setup": ("sleep 600",)})
+    sink = Cancelling()
+    result = run_attempt(make(task=task.model_copy(update={"environment": environment})), sink, stop)
+    assert (result.exit_reason, result.retryable) == (ExitReason.CANCELLED, False)
+    assert sink.kinds() == ["attempt_started", "sandbox_started", "attempt_ended"]
 
 
 class _Retagged:
