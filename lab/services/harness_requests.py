@@ -15,6 +15,7 @@ from lab.engine.harnesses.first_request import first_request, prompt_facts
 from lab.engine.harnesses.turns import estimated_tokens
 from lab.engine.llm.base import JSONObject, ModelConfig
 from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.tasks.spec import DEFAULT_WORKING_DIRECTORY
 from lab.models import Model, Task
 from lab.services import isolation, tasks
 from lab.services.endpoints import model_config
@@ -66,8 +67,12 @@ def shown_request(*, config: HarnessConfig, task: Task, model: Model | None = No
         InvalidValueError: a prompt that cannot be rendered, or a family that this lab does not have.
     """
     kind, depends = _sandbox(task, model)
-    sandbox = SandboxSpec(label="", scratch=Path(settings.LAB_DATA_DIR) / "sandboxes")
-    facts = prompt_facts(task.statement, provider=isolation.provider(kind), sandbox=sandbox)
+    sandbox = SandboxSpec(
+        label="",
+        scratch=Path(settings.LAB_DATA_DIR) / "sandboxes",
+        workspace=task.environment.get("working_directory") or DEFAULT_WORKING_DIRECTORY,
+    )
+    facts = prompt_facts(task.statement, provider=isolation.made(kind), sandbox=sandbox)
     limits = config.limits if model is None else with_model(config.limits, model)
     if model is None:
         asked = ModelConfig(name=NO_MODEL, model_id=NO_MODEL, base_url="")

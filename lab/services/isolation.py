@@ -143,10 +143,14 @@ def provider(kind: str) -> SandboxProvider:
     """
     if kind == DOCKER:
         docker_use.note(Path(settings.LAB_DATA_DIR))
-    return _made(kind)
+    return made(kind)
 
 
-def _made(kind: str) -> SandboxProvider:
+def made(kind: str) -> SandboxProvider:
+    """A provider of this kind that is only asked: nothing is started with it.
+
+    Raises: as `provider`.
+    """
     if kind == ISOLATED:
         from lab.engine.sandboxes.bubblewrap import BubblewrapProvider
 
@@ -199,4 +203,4 @@ def _works_not(kind: str) -> str:
 @functools.lru_cache(maxsize=4)
 def _try(kind: str, period: int) -> str:
     # A new provider each time: what was missing may have been installed meanwhile.
-    return _made(kind).available() or ""
+    return made(kind).available() or ""

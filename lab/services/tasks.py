@@ -60,6 +60,11 @@ def current_task_set() -> TaskSet | None:
     return newest.filter(folder=str(practice_folder())).first() or newest.first()
 
 
+def launchable_set(number: int) -> TaskSet | None:
+    """The set of this number for the launch form; the one the first page offers where there is none."""
+    return TaskSet.objects.filter(pk=number).first() or current_task_set()
+
+
 def task_spec(task: Task) -> TaskSpec:
     """The task as the engine takes it, hidden parts included: for runs and checks, never for pages."""
     hidden: HiddenTaskPart = task.hidden

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from lab.models import Experiment, Role, Run
+from lab.models import Experiment, Role, Run, TaskSet
 from lab.services import isolation, lab, overview, runs, sample, tasks
 from lab.services.errors import FieldErrors
 from lab.web.forms import LaunchForm, row_number
@@ -19,18 +19,20 @@ from lab.web.http import for_role, signed_in
 @require_safe
 @for_role(Role.VIEWER)
 def home(request: HttpRequest) -> HttpResponse:
-    """What runs, what finished, and Launch, with the harness version that `?harness=` names chosen."""
+    """What runs, what finished, and Launch: of the set that `?set=` names, with the harness version that
+    `?harness=` names chosen."""
     fresh = not Run.objects.exists()
-    asked = row_number(request.GET.get("harness", ""))
-    form = LaunchForm(task_set=tasks.current_task_set(), harness=asked)
-    return render(request, "home/detail.html", _context(form, fresh=fresh))
+    task_set = tasks.launchable_set(row_number(request.GET.get("set", "")))
+    form = LaunchForm(task_set=task_set, harness=row_number(request.GET.get("harness", "")))
+    return render(request, "home/detail.html", _context(form, task_set, fresh=fresh))
 
 
 @require_POST
 @for_role(Role.OPERATOR)
 def launch(request: HttpRequest) -> HttpResponse:
     """Launch and go to the run, or to the experiment of several; on a mistake the form stays filled."""
-    form = LaunchForm(request.POST, task_set=tasks.current_task_set())
+    task_set = tasks.launchable_set(row_number(request.POST.get("task_set", "")))
+    form = LaunchForm(request.POST, task_set=task_set)
     if form.is_valid():
         try:
             experiment = runs.launch(
@@ -47,7 +49,7 @@ def launch(request: HttpRequest) -> HttpResponse:
             form.take_errors(error.errors)
         else:
             return _to(experiment)
-    return render(request, "home/detail.html", _context(form, fresh=False), status=422)
+    return render(request, "home/detail.html", _context(form, task_set, fresh=False), status=422)
 
 
 @require_POST
@@ -70,12 +72,13 @@ def _to(experiment: Experiment) -> HttpResponse:
     return redirect("experiment", experiment.pk)
 
 
-def _context(form: LaunchForm, *, fresh: bool) -> dict[str, Any]:
+def _context(form: LaunchForm, task_set: TaskSet | None, *, fresh: bool) -> dict[str, Any]:
     return {
         "place": "home",
         "form": form,
         "fresh": fresh,
-        "task_set": tasks.current_task_set(),
+        "task_set": task_set,
+        "offered_set": tasks.current_task_set(),
         "isolation": isolation.isolation(),
         "running": overview.running(),
         "most_running": overview.RUNNING_SHOWN,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from lab.engine.harnesses.presets import load_preset
 from lab.models import Experiment, HarnessVersion, Model, Run, Task
-from lab.services import harnesses
+from lab.services import harnesses, isolation, tasks
 from tests import builders
+from tests.services.builders import small_task_set
 
 Form = Callable[..., dict[str, object]]
 
@@ -261,3 +264,46 @@ def test_the_latest_experiment_of_several_runs_is_summed_up_by_arm(operator: Cli
     words = text_of(operator.get("/").content.decode())
     assert f"Experiment {first.experiment_id} 1 of 2 graded" in words
     assert f"A {first.arm.model.name} 1 of 1 resolved" in words
+
+
+class TestTasksOfAnotherSet:
+    @pytest.fixture
+    def with_image(self, filled: None, tmp_path: Path, settings: Settings) -> Iterator[Task]:
+        """A task that brings an image, on a machine where no daemon answers."""
+        small_task_set(tmp_path / "set")
+        described = tmp_path / "set" / "adds" / "task.toml"
+        described.write_text(described.read_text() + '\n[environment]\nimage = "debian:12"\n')
+        settings.LAB_DOCKER_HOST = f"unix://{tmp_path}/docker.sock"
+        isolation.look_again()
+        yield tasks.sync_task_set(folder=tmp_path / "set").tasks.get(slug="adds")
+        isolation.look_again()
+
+    def test_are_offered_where_the_address_names_the_set(self, operator: Client, with_image: Task) -> None:
+        number = with_image.task_set_id
+        assert f'href="/?set={number}#launch"' in operator.get("/tasks/").content.decode()
+        page = operator.get(f"/?set={number}").content.decode()
+        assert f'name="tasks" value="{with_image.pk}"' in page
+        assert "launch practice 1" in text_of(page)
+        assert f'value="{with_image.pk}"' not in operator.get("/").content.decode()
+        assert 'name="tasks"' in operator.get("/?set=999999").content.decode()
+
+    def test_are_launched_from_there(self, operator: Client, launch_form: Form, with_image: Task) -> None:
+        plain = with_image.task_set.tasks.get(slug="subtracts")
+        sent = launch_form(tasks=[plain.pk], task_set=with_image.task_set_id)
+        assert operator.post("/launch/", sent).status_code == 302
+        assert Run.objects.get().task == plain
+
+    def test_that_need_what_does_not_work_here_are_named_and_nothing_typed_is_lost(
+        self, operator: Client, launch_form: Form, with_image: Task
+    ) -> None:
+        answer = operator.post(
+            "/launch/", launch_form(tasks=[with_image.pk], task_set=with_image.task_set_id, seeds="7")
+        )
+        assert answer.status_code == 422
+        html = answer.content.decode()
+        assert "adds brings an image of its own, which needs docker" in text_of(html)
+        assert "no Docker daemon answers there" in text_of(html)
+        assert f'name="tasks" value="{with_image.pk}" checked' in html
+        assert f'name="task_set" value="{with_image.task_set_id}"' in html
+        assert 'value="7"' in html
+        assert not Run.objects.exists()
