@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import posixpath
 import secrets
 import threading
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker as sdk
-from docker.types import LogConfig
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import docker_client, docker_program, docker_usage, docker_watch, starter
@@ -27,6 +25,21 @@ from lab.engine.sandboxes.base import (
     SandboxSpec,
 )
 from lab.engine.sandboxes.docker_connection import Exchange, Stream
+from lab.engine.sandboxes.docker_container import (
+    CAPABILITIES,
+    LAB,
+    LABEL,
+    READY_SECONDS,
+    STARTER,
+    create,
+    further_shell,
+    image_config,
+    kill_from_outside,
+    lab_of,
+    remove,
+    variables,
+    why_lost,
+)
 from lab.engine.sandboxes.docker_images import ensure_image
 from lab.engine.sandboxes.docker_shell import ContainerShells, Outside, await_answers, greet
 from lab.engine.sandboxes.ending import Ended, refused
@@ -35,20 +48,8 @@ from lab.engine.sandboxes.shell_program import quote, unexportable
 from lab.engine.sandboxes.shell_sandbox import FILE_SECONDS, ShellSandbox
 from lab.engine.stop import StopSignal
 
-LABEL = "trajectory-lab.label"
-LAB = "trajectory-lab.lab"
-STARTER = "trajectory-lab.starter"
-# Root inside may give files to others, pass by their modes, become another user and end what runs as one, as
-# installing packages and `su` need; all of it within the container. It cannot look into other users'
-# processes, mount, open raw sockets, make device files or leave its root.
-_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
-# The kept shells and the guard of a command must always find a place.
-_SPARE_PROCESSES = 8
-_CPU_PERIOD_MICROSECONDS = 100_000
-_READY_SECONDS = 20.0
 # How much of a file or an input is sent at a time; a new piece only after the one before has arrived.
 _PIECE = 1024 * 1024
-_GONE_SECONDS = 25.0
 
 
 class _Container(NamedTuple):
@@ -94,20 +95,20 @@ class DockerProvider:
         client = docker_client.connected(self._host)
         image = self.prepare(spec)
         try:
-            config = client.api.inspect_image(image.identifier)["Config"] or {}
-            identifier = _create(client, spec, image, config)
+            config = image_config(client, image.identifier)
+            identifier = create(client, spec, image, config)
         except docker_client.ERRORS as error:
             raise docker_client.explained(error, f"No container can be made of {image.reference}") from error
         try:
             return _started(client, identifier, spec, image, config)
         except BaseException:
-            _remove(client, identifier)
+            remove(client, identifier)
             raise
 
     def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
         """Raises: SandboxLostError: the daemon does not answer."""
         client = docker_client.connected(self._host)
-        lab = _lab_of(scratch_root)
+        lab = lab_of(scratch_root)
         try:
             found = client.api.containers(all=True, filters={"label": [LABEL, LAB, STARTER]})
         except docker_client.ERRORS as error:
@@ -117,48 +118,9 @@ class DockerProvider:
             labels = one.get("Labels") or {}
             label = str(labels.get(LABEL))
             ours = lab in str(labels.get(LAB)).split(",")
-            if ours and is_orphan(label, starter.mark_lives(labels[STARTER])) and _remove(client, one["Id"]):
+            if ours and is_orphan(label, starter.mark_lives(labels[STARTER])) and remove(client, one["Id"]):
                 removed.append(label)
         return sorted(removed)
-
-
-def _create(client: sdk.DockerClient, spec: SandboxSpec, image: Image, config: Mapping[str, Any]) -> str:
-    limits = spec.limits
-    host = client.api.create_host_config(
-        network_mode="bridge" if limits.network else "none",
-        cap_drop=["ALL"],
-        cap_add=_CAPABILITIES,
-        security_opt=["no-new-privileges"],
-        mem_limit=limits.memory_bytes,
-        memswap_limit=limits.memory_bytes,
-        pids_limit=limits.processes + _SPARE_PROCESSES if limits.processes is not None else -1,
-        cpu_period=_CPU_PERIOD_MICROSECONDS if limits.cpu_cores is not None else None,
-        cpu_quota=int(limits.cpu_cores * _CPU_PERIOD_MICROSECONDS) if limits.cpu_cores is not None else None,
-        # What a command writes is read over the connection; the daemon must not keep it too.
-        log_config=LogConfig(type=LogConfig.types.NONE),
-        storage_opt=docker_usage.storage_options(client, limits.disk_bytes),
-    )
-    made = client.api.create_container(
-        image.identifier,
-        entrypoint=docker_program.shell_argv(),
-        command=[],
-        # A name alone takes the image's variable away: the shells get it with the command's environment.
-        environment=[name for name, _ in _variables(config)],
-        user="0",
-        working_dir="/",
-        hostname="sandbox",
-        stdin_open=True,
-        healthcheck={"test": ["NONE"]},
-        stop_signal="SIGKILL",
-        # A reaper may look in the scratch folder itself or in the one around it.
-        labels={
-            LABEL: spec.label,
-            LAB: f"{_lab_of(spec.scratch)},{_lab_of(spec.scratch.parent)}",
-            STARTER: starter.own_mark(),
-        },
-        host_config=host,
-    )
-    return str(made["Id"])
 
 
 def _started(
@@ -169,6 +131,7 @@ def _started(
     owner = "" if _is_root(user) else user
     environment = _environment(spec, config)
     most = spec.limits.processes
+    began = time.monotonic()
 
     def begin(token: bytes) -> bytes:
         return docker_program.environment_text(environment, most) + b"; " + docker_program.ready_text(token)
@@ -177,35 +140,26 @@ def _started(
         return docker_program.setup_text(token, spec.workspace, environment["PATH"], owner)
 
     doing = f"The container of {image.reference} cannot be started"
-    began = time.monotonic()
-    first = None
-    try:
-        first = Stream(docker_client.attach(client, identifier))
-        asked = greet(first, [set_up, begin])
-        client.api.start(identifier)
-        ready = await_answers(first, asked, _READY_SECONDS)
-    except docker_client.ERRORS as error:
-        if first is not None:
-            first.close()
-        raise docker_client.explained(error, doing) from error
-    except SandboxLostError:
-        raise
-    if not ready or asked[0].answer != [b"S"]:
-        first.close()
-        raise _not_ready(client, identifier, doing, asked, spec)
-
-    def another() -> Stream:
-        return _further_shell(client, identifier, owner or "0", begin)
-
-    def kill_all() -> None:
-        _kill_from_outside(client, identifier)
-
-    def why_lost() -> str:
-        return _why_lost(client, identifier)
-
-    shells = ContainerShells(first, Outside(another, kill_all, why_lost), runs_commands=not owner)
+    with contextlib.ExitStack() as undo:
+        try:
+            first = Stream(docker_client.attach(client, identifier))
+            undo.callback(first.close)
+            asked = greet(first, [set_up, begin])
+            client.api.start(identifier)
+            ready = await_answers(first, asked, READY_SECONDS)
+            if not ready or asked[0].answer != [b"S"]:
+                raise _not_ready(client, identifier, doing, asked, spec)
+            facts = _facts(client, identifier, spec, image, owner, config)
+        except docker_client.ERRORS as error:
+            raise docker_client.explained(error, doing) from error
+        undo.pop_all()
+    outside = Outside(
+        another=lambda: further_shell(client, identifier, owner or "0", begin),
+        kill_all=lambda: kill_from_outside(client, identifier),
+        why_lost=lambda: why_lost(client, identifier),
+    )
+    shells = ContainerShells(first, outside, runs_commands=not owner)
     counters = docker_usage.Counters(client, identifier)
-    facts = _facts(client, identifier, spec, image, owner, config)
     sandbox = DockerSandbox(facts, shells, _Container(client, identifier), counters, environment, began)
     docker_watch.watch().add(client, identifier, spec.limits.disk_bytes, shells.abandon)
     return sandbox
@@ -226,47 +180,7 @@ def _not_ready(
             f"that machine (it says: {text})",
             retryable=False,
         )
-    return SandboxLostError(f"{doing}: its shell does not answer. {text or _why_lost(client, identifier)}")
-
-
-def _further_shell(client: sdk.DockerClient, identifier: str, user: str, begin: Any) -> Stream:
-    stream = None
-    try:
-        stream = Stream(docker_client.execute(client, identifier, docker_program.shell_argv(), user))
-        asked = greet(stream, [begin])
-        if await_answers(stream, asked, _READY_SECONDS):
-            return stream
-        said = asked[0].stderr.result().head + asked[0].stdout.result().head
-        reason = said.decode("utf-8", "replace").strip()[-300:] or _why_lost(client, identifier)
-        raise SandboxLostError(f"No further shell could be started in the sandbox: {reason}")
-    except docker_client.ERRORS as error:
-        raise docker_client.explained(error, "No further shell could be started in the sandbox") from error
-    finally:
-        if stream is not None and not stream.pid:
-            stream.close()
-
-
-def _kill_from_outside(client: sdk.DockerClient, identifier: str) -> None:
-    """A shell of its own, where the guard of a command is gone, kills all but the first and itself."""
-    with contextlib.suppress(*docker_client.ERRORS, SandboxLostError):
-        stream = Stream(docker_client.execute(client, identifier, docker_program.shell_argv(), "0"))
-        try:
-            await_answers(stream, greet(stream, [docker_program.purge_text]), _READY_SECONDS)
-        finally:
-            stream.close()
-
-
-def _why_lost(client: sdk.DockerClient, identifier: str) -> str:
-    try:
-        state = client.api.inspect_container(identifier)["State"]
-    except docker_client.ERRORS as error:
-        if docker_client.is_missing(error):
-            return "The sandbox is gone: somebody removed its container."
-        return f"{docker_client.explained(error, 'The connection to the sandbox broke')}"
-    if state.get("Running"):
-        return "The connection to the sandbox broke, as it does when the Docker daemon is restarted."
-    why = "the kernel killed it for memory" if state.get("OOMKilled") else "somebody or the daemon ended it"
-    return f"The sandbox's container has ended with code {state.get('ExitCode')}: {why}."
+    return SandboxLostError(f"{doing}: its shell does not answer. {text or why_lost(client, identifier)}")
 
 
 class DockerSandbox(ShellSandbox):
@@ -368,42 +282,15 @@ class DockerSandbox(ShellSandbox):
                 self._shells.abandon("The sandbox was stopped.")
                 docker_watch.watch().remove(self._container.identifier)
                 used = self.usage()
-                _remove(self._container.client, self._container.identifier)
+                remove(self._container.client, self._container.identifier)
                 self._shells.close()
                 self._final = used
             return self._final
 
 
-def _remove(client: sdk.DockerClient, identifier: str) -> bool:
-    """Kill and remove a container; True when it was this call that did, False when it was gone already.
-
-    What a daemon that does not answer leaves is the reaper's.
-    """
-    deadline = time.monotonic() + _GONE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            client.api.remove_container(identifier, force=True, v=True)
-        except docker_client.ERRORS as error:
-            if docker_client.is_missing(error):
-                return False
-            if not docker_client.is_being_removed(error):
-                return False
-            # Somebody else removes it at this moment: gone is gone only when it is gone.
-            time.sleep(0.02)
-        else:
-            return True
-    return False
-
-
-def _variables(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The variables an image brings."""
-    pairs = (str(one).partition("=") for one in config.get("Env") or [])
-    return [(name, value) for name, _, value in pairs if name]
-
-
 def _environment(spec: SandboxSpec, config: Mapping[str, Any]) -> dict[str, str]:
     usual = {"LANG": "C.UTF-8", "PATH": docker_program.SEARCH_PATH}
-    return {**usual, **dict(_variables(config)), **spec.environment, "HOME": docker_program.HOME}
+    return {**usual, **dict(variables(config)), **spec.environment, "HOME": docker_program.HOME}
 
 
 def _is_root(user: str) -> bool:
@@ -420,7 +307,7 @@ def _facts(
 ) -> SandboxFacts:
     notes = [
         f"Commands run as user {owner or 'root'} of the container, "
-        + ("without capabilities." if owner else f"with {', '.join(_CAPABILITIES).lower()} alone."),
+        + ("without capabilities." if owner else f"with {', '.join(CAPABILITIES).lower()} alone."),
         *docker_usage.disk_notes(client, spec.limits.disk_bytes, config.get("Volumes")),
     ]
     return SandboxFacts(
@@ -433,16 +320,3 @@ def _facts(
         image=image,
         limits=spec.limits,
     )
-
-
-def _lab_of(scratch: Path) -> str:
-    """Which lab a scratch folder belongs to: the same for as long as the folder around it is the same."""
-    machine = place = ""
-    with contextlib.suppress(OSError):
-        scratch = scratch.absolute().resolve()
-        # Its device and number tell two folders of one name apart, in two containers of one machine.
-        found = scratch.parent.stat()
-        place = f"{found.st_dev}:{found.st_ino}"
-    with contextlib.suppress(OSError):
-        machine = Path("/etc/machine-id").read_text().strip()
-    return hashlib.sha256(f"{machine}\0{scratch}\0{place}".encode()).hexdigest()[:32]

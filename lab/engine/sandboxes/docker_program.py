@@ -28,6 +28,8 @@ _LONG_LINE = 2048
 # What the kernel would refuse anyway, told without carrying it there.
 LONGEST_COMMAND = 4 * 1024 * 1024
 
+# The guard is ended by a signal that the shell itself does not catch: a fork that has not yet run has its
+# parent's handlers, and would miss it.
 # Descriptors: 3 brings what the lab says, 4 is the true standard error (2 would show the shell's notices).
 _PROGRAM = r"""
 lab_newline='
@@ -109,7 +111,7 @@ lab_end() {
 lab_guard() {
   exec 1>/dev/null 4>&1
   while IFS= read -r lab_line <&3; do [ "$lab_line" = "$lab_key end" ] && break; done
-  trap '' TERM
+  trap '' VTALRM
   read -r lab_me lab_x </proc/self/stat; lab_stat $lab_me; lab_since=$lab_born; lab_end
 }
 lab_purge() { lab_token=$1; kill -s KILL -- -1; lab_say D; }
@@ -140,7 +142,7 @@ lab_finish() {
     lab_p=$!; wait $lab_p; lab_c=$?
     [ $lab_c -gt 128 ] && lab_settle
   fi
-  if [ "$lab_g" ]; then kill -TERM $lab_g; kill -CONT $lab_g; wait $lab_g; fi
+  if [ "$lab_g" ]; then kill -VTALRM $lab_g; kill -CONT $lab_g; wait $lab_g; fi
   lab_counted
   if lab_held; then lab_h=H; else lab_h=C; fi
   lab_say "E $lab_c $lab_h $lab_oom"
