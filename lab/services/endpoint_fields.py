@@ -34,6 +34,8 @@ _NUMBERS = frozenset(
     | {"presence_penalty", "frequency_penalty", "repetition_penalty"}
 )
 _LONGEST_SECONDS = 86_400.0
+# Nobody sold tokens before.
+_EARLIEST_YEAR = 2000
 MOST_DOLLARS = Decimal(1_000_000)
 
 
@@ -198,15 +200,16 @@ def moment(field: str, text: str, errors: FieldErrorCollector) -> dt.datetime | 
     if not plain:
         return None
     try:
-        day = parse_date(plain)
-        at = parse_datetime(plain) if day is None else dt.datetime.combine(day, dt.time.min)
-        if at is not None:
+        # Python reads the digits of every script; whoever reads the page may not.
+        day = parse_date(plain) if plain.isascii() else None
+        at = dt.datetime.combine(day, dt.time.min) if day else parse_datetime(plain)
+        if at is not None and plain.isascii() and at.year >= _EARLIEST_YEAR:
             aware = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
             # Written out, so that a year no calendar holds fails here.
             return aware.astimezone(dt.UTC)
     except (ValueError, OverflowError):
         pass
-    reason = "is no date; write one such as 2026-11-01 or 2026-11-01 14:30 (UTC)"
+    reason = f"is no date since {_EARLIEST_YEAR}; write one such as 2026-11-01 or 2026-11-01 14:30 (UTC)"
     errors.add(InvalidValueError(field, as_typed(plain), reason))
     return None
 

@@ -58,7 +58,8 @@ class PriceNow(NamedTuple):
 
 
 class ModelPage(NamedTuple):
-    """One version of a model."""
+    """One version of a model. `unused_card` is one that holds now and is of another basis than calls go by,
+    where these have no price."""
 
     model: Model
     own: bool
@@ -69,6 +70,7 @@ class ModelPage(NamedTuple):
     extra_body: str
     price: PriceNow
     cards: list[price_cards.ShownCard]
+    unused_card: price_cards.ShownCard | None
     versions: Sequence[Model]
     counted: Counted
     runs: Sequence[Run]
@@ -127,6 +129,9 @@ def model_page(model: Model) -> ModelPage:
         runs=Count("pk", filter=~Q(experiment__kind=_DEMO)),
         demo_runs=Count("pk", filter=Q(experiment__kind=_DEMO)),
     )
+    price = price_now(model)
+    cards = price_cards.shown(endpoint_id=model.endpoint_id, model_id=model.model_id)
+    usable = (card for card in cards if card.holds_now and card.card.basis != model.price_basis)
     return ModelPage(
         model=model,
         own=is_own(model.endpoint),
@@ -135,8 +140,9 @@ def model_page(model: Model) -> ModelPage:
         key_is_set=key_is_set(endpoint=model.endpoint),
         sampling=_json(model.sampling),
         extra_body=_json(model.extra_body),
-        price=price_now(model),
-        cards=price_cards.shown(endpoint_id=model.endpoint_id, model_id=model.model_id),
+        price=price,
+        cards=cards,
+        unused_card=None if price.known else next(usable, None),
         versions=versions,
         counted=Counted(**counted),
         runs=list(runs.for_rows().order_by("-pk")[:RUNS_SHOWN]),

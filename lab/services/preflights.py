@@ -205,7 +205,7 @@ def _newest_by_model(models: Iterable[Model], which: Q) -> dict[int, Preflight]:
     alike = same_requests(models)
     everyone = {row for rows in alike.values() for row in rows}
     newest = Preflight.objects.filter(which, model__in=everyone).values("model").annotate(newest=Max("pk"))
-    numbers: dict[int, int] = dict(newest.values_list("model", "newest"))
+    numbers = {int(row["model"]): int(row["newest"]) for row in newest}
     chosen = {
         model: max(numbers[row] for row in rows if row in numbers)
         for model, rows in alike.items()

@@ -56,6 +56,11 @@ class ShownCard(NamedTuple):
     def basis_words(self) -> str:
         return BASIS_WORDS[self.card.basis]
 
+    @property
+    def named(self) -> str:
+        """Its kind and its days."""
+        return named(self.card)
+
 
 @for_role(Role.ADMIN)
 def add(

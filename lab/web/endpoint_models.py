@@ -12,7 +12,15 @@ from django.urls import path
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from lab.models import Endpoint, Model, Preflight, PriceCard, Role, Run
-from lab.services import endpoint_pages, meanwhile, model_lists, model_settings, preflight_shown, price_cards
+from lab.services import (
+    endpoint_pages,
+    endpoints,
+    meanwhile,
+    model_lists,
+    model_settings,
+    preflight_shown,
+    price_cards,
+)
 from lab.services.errors import FieldErrors
 from lab.web.endpoint_forms import ModelSettingsForm, PriceCardForm
 from lab.web.http import for_role, signed_in
@@ -127,9 +135,26 @@ def _said_of_card(model: Model, card: PriceCard) -> str:
     if model.price_basis == card.basis:
         return said
     words = price_cards.BASIS_WORDS[model.price_basis]
-    return (
-        f"{said} Calls are priced by {words} still: choose {price_cards.BASIS_WORDS[card.basis]} under Edit."
-    )
+    if endpoints.price_is_known(model):
+        kind = price_cards.BASIS_WORDS[card.basis]
+        return f"{said} Calls are priced by {words} still: choose {kind} under Edit."
+    return f"{said} Calls go by {words} still, which gives them no price: let them go by the card."
+
+
+@require_POST
+@for_role(Role.ADMIN)
+def model_basis(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another price basis and nothing else: what a card that is there is used by."""
+    model = _model(pk)
+    typed = {"price_basis": request.POST.get("basis", "")[:100]}
+    try:
+        changed = model_settings.change(by=signed_in(request), model=model, typed=typed)
+    except FieldErrors as error:
+        messages.error(request, " ".join(error.errors.values()))
+        return redirect("model", pk)
+    words = price_cards.BASIS_WORDS[changed.price_basis]
+    messages.success(request, f"{_said_of_change(model, changed)} Calls are priced by {words}.")
+    return redirect("model", changed.pk)
 
 
 @require_POST
@@ -208,6 +233,7 @@ urlpatterns = [
     path("endpoints/models/<int:pk>/runs/", model_runs, name="model_runs"),
     path("endpoints/models/<int:pk>/edit/", model_edit, name="model_edit"),
     path("endpoints/models/<int:pk>/retire", model_retire, name="model_retire"),
+    path("endpoints/models/<int:pk>/basis", model_basis, name="model_basis"),
     path("endpoints/models/<int:pk>/prices/new/", price_card_new, name="price_card_new"),
     path("endpoints/models/<int:pk>/prices/<int:card_id>/end", price_card_end, name="price_card_end"),
     path(

@@ -19,7 +19,7 @@ GOLD = "the-gold-patch-itself"
 PLAN = "the-plan-of-a-scripted-model"
 ENDPOINT_PAGES = ("endpoint", "endpoint_edit", "endpoint_retire", "model_list")
 MODEL_PAGES = (
-    *("model", "model_runs", "model_edit", "model_retire"),
+    *("model", "model_runs", "model_edit", "model_retire", "model_basis"),
     *("price_card_new", "price_card_end", "price_card_remove"),
 )
 HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))

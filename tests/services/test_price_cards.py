@@ -127,6 +127,25 @@ def test_cards_that_would_both_hold_are_refused_by_both_their_days(
     assert "end one of them" in text
 
 
+@pytest.mark.parametrize(
+    "day", ["٢٠٢٦-١١-٠١", "２０２６-11-01", "1999-12-31", "0001-01-01", "2026-11-01 １0:00"]
+)
+def test_a_date_in_other_digits_or_of_another_age_is_refused(
+    alice: User, endpoint: Endpoint, day: str
+) -> None:
+    for field in ("valid_from", "valid_until"):
+        said = refused(alice, endpoint, **{field: day})[field]
+        assert day in said
+        assert "write one such as 2026-11-01" in said
+
+
+def test_cards_that_would_both_hold_are_named_with_both_their_ranges(alice: User, endpoint: Endpoint) -> None:
+    add(alice, endpoint, valid_from="2026-11-01", valid_until="2026-12-01")
+    said = refused(alice, endpoint, valid_from="2026-11-20", valid_until="2027-01-01")["valid_from"]
+    assert "own card from 2026-11-20 to 2027-01-01" in said
+    assert "own card from 2026-11-01 to 2026-12-01" in said
+
+
 def test_a_card_may_begin_where_another_ends_and_beside_one_of_another_kind(
     alice: User, endpoint: Endpoint
 ) -> None:

@@ -231,6 +231,28 @@ def test_price_cards_are_stored_shown_ended_and_removed(admin: Client, run: Run)
     assert not PriceCard.objects.filter(pk=own.pk).exists()
 
 
+def test_a_card_that_is_there_and_prices_nothing_yet_is_used_by_one_button(
+    admin: Client, viewer: Client, run: Run
+) -> None:
+    Model.objects.filter(pk=run.arm.model_id).update(price_basis="unknown", model_id="nobody-knows-it")
+    assert "Use this card" not in text(admin, at(run))
+    answer = admin.post(at(run, "prices/new/"), card(valid_from="2026-01-01"), follow=True)
+    page = re.sub(r"\s+", " ", answer.content.decode())
+    assert "The own card from 2026-01-01 without an end is there, and no call is priced by it" in page
+    assert page.count("Use this card") == 1
+    assert "Use this card" not in text(viewer, at(run))
+    assert viewer.post(at(run, "basis"), {"basis": "card"}).status_code == 403
+    used = admin.post(at(run, "basis"), {"basis": "card"}, follow=True)
+    page = re.sub(r"\s+", " ", used.content.decode())
+    newest = Model.objects.filter(name=run.arm.model.name).order_by("-version")[0]
+    assert (newest.version, newest.price_basis) == (2, "card")
+    assert "basis: own card" in page
+    assert "<b>$2</b> input" in page
+    assert "Use this card" not in page
+    refused = admin.post(at(run, "basis"), {"basis": "gold"}, follow=True)
+    assert "is no price basis" in refused.content.decode()
+
+
 def test_the_price_in_use_stands_on_the_page_with_its_basis(admin: Client, run: Run) -> None:
     Model.objects.filter(pk=run.arm.model_id).update(price_basis="card")
     admin.post(at(run, "prices/new/"), card(valid_from="2026-01-01"))
@@ -367,8 +389,9 @@ def test_a_run_without_a_recorded_turn_is_not_offered_and_says_so_when_asked(
 
 
 def test_the_replay_form_warns_of_harnesses_that_cannot_use_the_recording(operator: Client, run: Run) -> None:
-    other = dict(run.arm.harness_version.config)
-    other["tools"] = [tool for tool in other["tools"] if tool["name"] not in ("Edit", "Glob")]
+    other = run.arm.harness_version.config | {"tools": [{"name": "Bash"}]}
+    whole = other | {"tools": [{"name": name} for name in ("Bash", "Glob", "Edit")]}
+    HarnessVersion.objects.filter(pk=run.arm.harness_version_id).update(config=whole)
     for name, config in (("narrow", other), ("fenced", other | {"protocol": "fenced"})):
         harness = Harness.objects.create(name=name)
         HarnessVersion.objects.create(harness=harness, version=1, digest=name, config=config)
