@@ -10,9 +10,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.events import Record
+from lab.engine.harnesses.arguments import PROTOCOL_WORDS
 from lab.engine.limits import as_typed
 from lab.engine.llm.replay import OnDifference, Recording, recording_of
-from lab.models import Arm, Call, Endpoint, Event, Model, Role, Run, Task
+from lab.models import Arm, Call, Endpoint, Event, HarnessVersion, Model, Role, Run, Task
 from lab.services import log
 from lab.services.access import for_role
 from lab.services.blobs import BodyMissingError
@@ -71,6 +72,54 @@ def recorded_runs(arm: Arm) -> QuerySet[Run]:
     answered = Call.objects.filter(run=OuterRef("pk"), state=Call.State.FINISHED)
     runs = Run.objects.filter(Exists(answered), arm=arm, status=Run.Status.ENDED).select_related("task")
     return runs.order_by("task__position", "task_id", "seed")
+
+
+def replayable(arms: Iterable[Arm]) -> list[Arm]:
+    """Those of the arms that have a run which a replay can serve."""
+    arms = list(arms)
+    answered = Call.objects.filter(run=OuterRef("pk"), state=Call.State.FINISHED)
+    runs = Run.objects.filter(Exists(answered), arm__in=arms, status=Run.Status.ENDED)
+    found = set(runs.order_by().values_list("arm", flat=True).distinct())
+    return [arm for arm in arms if arm.pk in found]
+
+
+def unrecorded(run: Run) -> str:
+    """Why the run cannot be replayed, with a way out; "" when it can."""
+    if run.status != Run.Status.ENDED:
+        return f"run {run.pk} goes on; replay it when it has ended, or choose another run"
+    if not is_recorded(run):
+        reason = "it ended before the model's first reply"
+        return f"no turn was recorded in run {run.pk}: {reason}; run it again, or choose another run"
+    return ""
+
+
+def what_parts(recorded: HarnessVersion, other: HarnessVersion) -> list[str]:
+    """Why a replay of the one harness's runs with the other will leave the recording; none: nothing known."""
+    if recorded.pk == other.pk:
+        return []
+    was, now = (version.config.get("protocol", "native") for version in (recorded, other))
+    if was != now:
+        holds, takes = (PROTOCOL_WORDS.get(protocol, protocol) for protocol in (was, now))
+        return [f"takes {takes}, and the recorded turns hold {holds}: none of them would be understood"]
+    found = []
+    missing = sorted(_tools(recorded) - _tools(other))
+    if missing:
+        found.append(f"does not offer {', '.join(missing)}, which recorded turns may call")
+    families = [version.config.get("family", "") for version in (recorded, other)]
+    if families[0] != families[1]:
+        words = f"is of the family {families[1]}, not {families[0]}"
+        found.append(f"{words}: it tells the model other words after a call")
+    return found
+
+
+def _tools(version: HarnessVersion) -> set[str]:
+    return {tool["name"] for tool in version.config.get("tools") or []}
+
+
+def is_recorded(run: Run) -> bool:
+    """Whether a replay can serve this run: it has ended and the model has answered in it."""
+    answered = Call.objects.filter(run=run, state=Call.State.FINISHED)
+    return run.status == Run.Status.ENDED and answered.exists()
 
 
 def source_of(model: Model, *, task: Task, seed: int) -> Run | None:

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
+from lab.engine.errors import ExitReason
 from lab.engine.harnesses.arguments import PROTOCOL_WORDS, form_words
 from lab.models import Attempt, Draft, Event, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
+from lab.render.parting import Parting, parting_of
 from lab.render.sandboxes import ShownSandbox, shown_sandbox
 from lab.render.text import one_line, visible_text
 from lab.services.facts import agent_seconds, clock_start, facts_of
@@ -25,6 +27,7 @@ from lab.services.flags import ParserProblem, parser_problem
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
 from lab.services.limits import values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
+from lab.services.replays import is_recorded, source_of
 from lab.services.run_asks import Actions, asks_of, marks_of
 from lab.services.run_costs import MIXED, Bill, TokenRow, bill_of, cost_words, free_words
 
@@ -77,7 +80,10 @@ class ChangedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """All parts of a run's page but its steps. `other_sandbox`: the verification's, where it was another."""
+    """All parts of a run's page but its steps. `other_sandbox`: the verification's, where it was another.
+
+    `recorded` is the run whose turns a replay serves, `parting` where a replay left it.
+    """
 
     run: Run
     badge: Badge
@@ -110,6 +116,9 @@ class Panel:
     other_forms: str
     preflight: Outcome | None
     parser_problem: ParserProblem | None
+    recorded: Run | None
+    parting: Parting | None
+    can_be_replayed: bool
 
 
 PARTS = (
@@ -192,7 +201,16 @@ def panel(run: Run) -> Panel:
         other_forms=_other_forms(run, facts),
         preflight=outcome_of(run.preflight) if run.preflight is not None else None,
         parser_problem=parser_problem(run),
+        recorded=source_of(run.arm.model, task=run.task, seed=run.seed) if run.arm.model.replay else None,
+        parting=_parting(run) if reason == ExitReason.REPLAY_DIVERGED else None,
+        can_be_replayed=ended and is_recorded(run),
     )
+
+
+def _parting(run: Run) -> Parting | None:
+    """Where a replay left its recording, as its newest failed request says."""
+    failed = _late_events(run, "model_call_failed").order_by("-seq").values_list("payload", flat=True)
+    return next((parting_of(payload.get("message")) for payload in failed[:1]), None)
 
 
 def _other_forms(run: Run, facts: RunFacts) -> str:

@@ -156,10 +156,12 @@ def launch_replay(
 
     Raises:
         AccessDeniedError: `by` is no operator.
-        FieldErrors: as for `launch`, and "on_difference".
+        FieldErrors: as for `launch`, "on_difference", and "tasks" where a run has no recorded turn.
     """
     if not runs:
-        raise FieldErrors({"tasks": "tasks: no run of this arm has ended with an answer; wait for one"})
+        raise FieldErrors({"tasks": "tasks: no turn was recorded in any run of this arm; wait for one"})
+    if reason := next(filter(None, map(replays.unrecorded, runs)), ""):
+        raise FieldErrors({"tasks": f"tasks: {reason}"})
     with transaction.atomic():
         model = replays.make(by=by, arm=runs[0].arm, on_difference=on_difference)
         return launch(

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import compared_arms, flags, overview, preflights
+from lab.services import compared_arms, flags, overview, preflights, replays
 from lab.web.http import for_role
 
 PAGE = 100
@@ -81,6 +81,7 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "page": page,
         "counts": overview.experiment_counts(pk),
         "flagged": flags.flagged_runs(pk),
+        "replayable": replays.replayable([arm for arm, _ in arms]),
         "despite": preflights.numbered(experiment.launched_despite),
     }
     return render(request, "experiments/detail.html", context)

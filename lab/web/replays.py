@@ -37,9 +37,11 @@ def arm_replay(request: HttpRequest, arm_id: int) -> HttpResponse:
 def _replay(request: HttpRequest, arm: Arm, run: Run | None) -> HttpResponse:
     recorded = list(replays.recorded_runs(arm).select_related("task__task_set", "arm"))
     posted = request.method == "POST"
-    whole_arm = run is None or request.POST.get("scope") == "arm"
-    on_difference = request.POST.get("on_difference", "stop")
-    wanted = request.POST.get("harness_version", "") if posted else str(arm.harness_version_id)
+    unrecorded = replays.unrecorded(run) if run is not None else ""
+    whole_arm = run is None or request.POST.get("scope", "arm" if unrecorded and not posted else "") == "arm"
+    sent = request.POST if posted else request.GET
+    on_difference = sent.get("on_difference", "stop")
+    wanted = sent.get("harness_version", "" if posted else str(arm.harness_version_id))
     version = _version(wanted)
     errors: dict[str, str] = {}
     if posted:
@@ -56,9 +58,10 @@ def _replay(request: HttpRequest, arm: Arm, run: Run | None) -> HttpResponse:
         "arm": arm,
         "run": run,
         "recorded": len(recorded),
+        "unrecorded": unrecorded,
         "whole_arm": whole_arm,
         "choices": [(value, words, value == on_difference) for value, words in Model.OnDifference.choices],
-        "versions": _versions(arm),
+        "versions": [(one, replays.what_parts(arm.harness_version, one)) for one in _versions(arm)],
         "chosen_version": version.pk if version else None,
         "errors": {name: beside_its_field(name, text) for name, text in errors.items()},
         "key": request.POST.get("key", "")[:64] or uuid.uuid4().hex,

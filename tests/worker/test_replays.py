@@ -160,9 +160,9 @@ def test_what_has_no_answer_yet_cannot_be_replayed(alice: User) -> None:
     waiting = builders.run()
     with pytest.raises(FieldErrors) as raised:
         runs.launch_replay(by=alice, runs=[waiting], harness_version=waiting.arm.harness_version)
-    assert "none of them has ended" in raised.value.errors["models"]
+    assert f"run {waiting.pk} goes on" in raised.value.errors["tasks"]
     assert not Model.objects.filter(replays=waiting.arm).exists()
-    with pytest.raises(FieldErrors, match="no run of this arm"):
+    with pytest.raises(FieldErrors, match="no turn was recorded in any run"):
         runs.launch_replay(by=alice, runs=[], harness_version=waiting.arm.harness_version)
 
 
