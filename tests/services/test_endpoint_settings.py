@@ -91,7 +91,7 @@ def test_a_server_that_keeps_its_list_back_is_asked_for_a_token(
 ) -> None:
     monkeypatch.setenv("OTHER_KEY", "sk-1234567890abcdef")
     Model.objects.create(endpoint=endpoint, name="m", model_id="m")
-    forbidden = plain({"error": {"message": "not for you"}}, status=403)
+    forbidden = plain({"error": {"message": "this key may not"}}, status=403)
     with FakeOpenAI(forbidden, says("Hi"), listed=forbidden) as server:
         typed = {"base_url": server.base_url, "key_variable": "OTHER_KEY"}
         errors = refused(alice, endpoint, **typed)

@@ -136,8 +136,7 @@ def protocol_notes(
     """
     notes = [_other_form(form, protocol)] if form else []
     if not taken and not reply.tool_calls:
-        leak = leak_of(reply, tools, parses=parses)
-        if leak is not None and leak[0] == "reasoning":
+        if _calls_in_reasoning(reply, protocol, tools, parses=parses):
             notes.append("the reasoning holds what looks like a tool call; calls are taken from content only")
         if reply.finish_reason == "tool_calls":
             notes.append("the server said tool_calls and sent none: a call was dropped")
@@ -152,6 +151,13 @@ def protocol_notes(
     if reply.finish_reason not in _ORDINARY and not reply.cut_by_length:
         notes.append(f"the server gave the finish reason {reply.finish_reason or 'none at all'}")
     return notes
+
+
+def _calls_in_reasoning(reply: Reply, protocol: str, tools: Collection[str], *, parses: bool) -> bool:
+    if protocol != "native":
+        return leaked_call(reply.reasoning) is not None
+    found = leak_of(reply, tools, parses=parses)
+    return found is not None and found[0] == "reasoning"
 
 
 def _other_form(form: str, protocol: str) -> str:

@@ -13,7 +13,7 @@ import httpx2
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import JSONObject, ModelConfig
-from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, error_text
+from lab.engine.llm.failures import CallFailure, CallInterrupted, error_object, error_text, is_about_key
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.llm.reading import no_draft
 from lab.engine.llm.transport import LONGER_THAN, AbortableBackend, AbortableTransport, untrusted
@@ -203,6 +203,10 @@ def _ask_for_one_token(
             raise _too_slow(model.base_url, model.read_timeout) from None
         except CallFailure as failed:
             failed.redact(sent_secrets(api_key, model.headers, key_variable))
+            if failed.status == 403 and api_key and not is_about_key(failed.message):
+                said = f"refuses access (status 403): {failed.message.rstrip('.')}"
+                reason = f"{said}; this need not be the key: a region, a plan or a policy may be meant"
+                raise InvalidValueError("base_url", model.base_url, reason) from failed
             if failed.status in {401, 403}:
                 raise _key_refused(
                     model.base_url, failed.status, failed.message, api_key, key_variable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from lab.engine.errors import ExitReason, LabError
@@ -104,6 +105,18 @@ def is_context_overflow(text: str) -> bool:
     return "context length" in lowered and "exceed" in lowered
 
 
+_KEY_WORDS = re.compile(
+    r"\b(?:api[ _-]?keys?|keys?|tokens?|credentials?|authenticat\w*|unauthori[sz]ed|authori[sz]ation|bearer|"
+    r"log ?in|permissions?)\b",
+    re.IGNORECASE,
+)
+
+
+def is_about_key(text: str) -> bool:
+    """Whether a refusal speaks of the key or its rights, rather than of a region, a plan or an address."""
+    return _KEY_WORDS.search(text) is not None
+
+
 def error_object(value: object) -> JSONObject | None:
     """The error in an answer, wrapped (OpenAI, vLLM) or at top level (SGLang); None when it has none."""
     if not isinstance(value, dict):
@@ -150,7 +163,9 @@ def way_out(failed: CallFailure, model: ModelConfig, *, key_variable: str = "", 
     variable = f"in variable {key_variable}" if key_variable else "of this endpoint"
     advice = {
         401: f"the key {variable} was refused; check that it is set and belongs to this server",
-        403: f"the key {variable} may not use this model; check its rights",
+        403: f"the key {variable} may not use this model; check its rights"
+        if is_about_key(failed.message)
+        else "the server refuses this for the reason it names; another key may not change that",
         404: "the model id or the base URL is unknown there; compare the id with what /models lists",
         429: "the server limits how often it may be asked; lower the endpoint's concurrency or wait",
     }.get(failed.status or 0, "")

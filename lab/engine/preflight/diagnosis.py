@@ -13,6 +13,13 @@ from lab.engine.preflight.findings import Evidence, Finding
 from lab.engine.preflight.probes import ARGUMENTS, OTHER_TOOL, TOOL
 from lab.engine.preflight.refusals import refusals
 from lab.engine.preflight.seen import Seen, finding, shown
+from lab.engine.preflight.wire import (
+    absurd_cost,
+    arguments_as_object,
+    buffered,
+    same_counts,
+    stream_ignored,
+)
 
 _TOOLS = (TOOL, OTHER_TOOL)
 # What asks for calls; after a result an answer in words is as good.
@@ -20,10 +27,6 @@ _ASKING = ("auto", "required", "streamed", "again", "streamed_again", "third", "
 _WITH_TOOLS = (*_ASKING, "result")
 # Of harnesses in one sentence.
 _NAMED = 8
-# A stream of so many tokens after so many seconds of silence, at more tokens a second than any server writes.
-_FEWEST_TOKENS = 15
-_A_WAIT = 1.0
-_FASTEST = 5_000
 _QUOTES = "`\"'“‘"  # noqa: RUF001
 
 
@@ -61,12 +64,18 @@ _KINDS = {
 
 
 def _no_call(seen: Seen) -> Iterator[Finding]:
-    for exchange, reply in seen.answered("auto"):
-        if reply.cut_by_length and not reply.tool_calls:
-            yield finding("cut_before_call", shown(exchange))
-        is_whole = not reply.cut_by_length and reply.finish_reason != "tool_calls"
-        if is_whole and not reply.tool_calls and leak_of(reply, _TOOLS) is None:
-            yield finding("no_call", shown(exchange))
+    exchange, reply = seen.exchanges.get("auto"), seen.reply("auto")
+    if exchange is None or reply is None:
+        return
+    calls = any(other.tool_calls for _, other in seen.answered(*_WHOLE, *_STREAMED))
+    if reply.cut_by_length and not calls:
+        cap = f" of {exchange.cap:,} tokens" if exchange.cap else ""
+        detail = f"this examination's own cap{cap} cut it, not the server's or the model's"
+        yield finding("cut_before_call", shown(exchange), detail=detail)
+    if answers_in_words(seen):
+        told = [_how_many_call(seen, probes) for probes in (_WHOLE, _STREAMED)]
+        detail = f"{told[0]} whole answers and {told[1]} streams held a call"
+        yield finding("no_call", shown(exchange), detail=detail)
 
 
 def _finish_reasons(seen: Seen) -> Iterator[Finding]:
@@ -76,6 +85,8 @@ def _finish_reasons(seen: Seen) -> Iterator[Finding]:
             # A forced call ends with stop at OpenAI itself.
             if exchange.probe != "required":
                 yield finding("finish_reason_wrong", shown(exchange), detail=detail)
+        elif not reply.finish_reason:
+            yield finding("finish_reason_wrong", shown(exchange), detail="the finish reason was empty")
         elif not reply.tool_calls and reply.finish_reason == "tool_calls":
             yield finding("dropped_call", shown(exchange))
 
@@ -190,23 +201,54 @@ def _raw_calls(exchange: Exchange) -> str:
     return "\n".join(json.dumps(piece, ensure_ascii=False) for piece in pieces)
 
 
+_WHOLE = ("auto", "again", "third")
+_STREAMED = ("streamed", "streamed_again", "streamed_third")
+
+
+def answers_in_words(seen: Seen) -> bool:
+    """Whether each call that was asked for as a whole was answered in words, without a trace of one."""
+    return _is_asked(seen, "auto") and all(
+        not reply.cut_by_length
+        and reply.finish_reason != "tool_calls"
+        and not reply.tool_calls
+        and leak_of(reply, _TOOLS) is None
+        for _, reply in seen.answered(*_WHOLE)
+    )
+
+
+def streams_lack_calls(seen: Seen) -> bool:
+    """Whether each stream lacks something of each call that came whole; other values are chance."""
+    wholes = [reply for _, reply in seen.answered(*_WHOLE)]
+    streams = [reply for _, reply in seen.answered(*_STREAMED)]
+    pairs = [(whole, streamed) for whole in wholes for streamed in streams]
+    return bool(pairs) and all(stream_damage(*pair) for pair in pairs)
+
+
+def _is_asked(seen: Seen, probe: str) -> bool:
+    return seen.reply(probe) is not None
+
+
 def _stream(seen: Seen) -> Iterator[Finding]:
     whole, streamed = seen.reply("auto"), seen.reply("streamed")
-    if whole is None or streamed is None:
+    if whole is None or streamed is None or not streams_lack_calls(seen):
         return
-    damage = stream_damage(whole, streamed)
-    again, streamed_again = seen.reply("again"), seen.reply("streamed_again")
-    # What a model does not say each time is no damage: it must show whichever way the two are asked again.
-    chance = (again is not None and not stream_damage(again, streamed)) or (
-        streamed_again is not None and not stream_damage(whole, streamed_again)
+    evidence = (
+        shown(seen.exchanges["auto"], _calls_text(whole)),
+        shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
     )
-    if damage and not chance:
-        yield finding(
-            "stream_differs",
-            shown(seen.exchanges["auto"], _calls_text(whole)),
-            shown(seen.exchanges["streamed"], _calls_text(streamed) or streamed.content),
-            detail=damage,
-        )
+    is_damaged = streamed.tool_calls or streamed.finish_reason == "tool_calls" or leak_of(streamed, _TOOLS)
+    if is_damaged:
+        yield finding("stream_differs", *evidence, detail=stream_damage(whole, streamed))
+        return
+    # A model says other things each time it is asked: without a trace of a call no parser is to blame.
+    told = [_how_many_call(seen, probes) for probes in (_STREAMED, _WHOLE)]
+    detail = f"{told[0]} streams held the call, {told[1]} whole answers did"
+    yield finding("stream_calls_less", *evidence, detail=detail)
+
+
+def _how_many_call(seen: Seen, probes: tuple[str, ...]) -> str:
+    replies = [reply for _, reply in seen.answered(*probes)]
+    return f"{sum(bool(reply.tool_calls) for reply in replies)} of {len(replies)}"
 
 
 def stream_damage(whole: Reply, streamed: Reply) -> str:
@@ -228,23 +270,6 @@ def stream_damage(whole: Reply, streamed: Reply) -> str:
 
 def _calls_text(reply: Reply) -> str:
     return "\n".join(f"{call.name} {call.arguments}" for call in reply.tool_calls)
-
-
-def _buffered(seen: Seen) -> Iterator[Finding]:
-    """All pieces of an answer came at its end, faster than anything writes."""
-    for exchange, reply in seen.answered("thinking", "streamed"):
-        first, tokens = reply.first_token_seconds, reply.usage.output_total or 0
-        if not reply.reasoning:
-            # What a model thought that is not shown came before the first piece.
-            tokens -= reply.usage.reasoning or 0
-        if reply.tool_calls and not reply.content:
-            # Many servers send a call whole, once its parser has read it.
-            continue
-        if not exchange.streamed or first is None or reply.seconds < _A_WAIT or tokens < _FEWEST_TOKENS:
-            continue
-        if tokens > (reply.seconds - first) * _FASTEST:
-            detail = f"the first piece came after {first:.1f} s, the last after {reply.seconds:.1f} s"
-            yield finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
 
 
 def _usage(seen: Seen) -> Iterator[Finding]:
@@ -291,9 +316,9 @@ def _context(seen: Seen) -> Iterator[Finding]:
 
 def _caps(seen: Seen) -> Iterator[Finding]:
     for exchange, reply in seen.answered():
-        asked = exchange.body.get("max_completion_tokens") or exchange.body.get("max_tokens")
+        asked = exchange.cap
         written = reply.usage.output_total
-        if reply.cut_by_length and isinstance(asked, int) and written and written < asked - 1:
+        if reply.cut_by_length and asked and written and written < asked - 1:
             detail = f"cut after {written:,} tokens, {asked:,} were allowed"
             yield finding("server_cap", shown(exchange), detail=detail)
 
@@ -318,8 +343,12 @@ _RULES: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _parallel,
     _call_ids,
     _stream,
-    _buffered,
+    buffered,
+    stream_ignored,
+    arguments_as_object,
     _usage,
+    same_counts,
+    absurd_cost,
     _context,
     _caps,
     _other_model,

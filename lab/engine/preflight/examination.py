@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from lab.engine.errors import InvalidValueError
@@ -13,11 +13,13 @@ from lab.engine.llm.base import JSONObject, ModelConfig, Reply
 from lab.engine.llm.endpoint import ListedModel, NoModelListError, list_models
 from lab.engine.llm.failures import is_context_overflow
 from lab.engine.preflight import probes
-from lab.engine.preflight.diagnosis import diagnose, stream_damage
+from lab.engine.preflight.diagnosis import answers_in_words, diagnose, streams_lack_calls
 from lab.engine.preflight.exchange import EXCERPT_CHARACTERS, Asking, Exchange
 from lab.engine.preflight.findings import Evidence, Finding, Report, diagnoses
 from lab.engine.preflight.probes import PROBES, REPEATED
+from lab.engine.preflight.refusals import is_passing
 from lab.engine.preflight.seen import Seen
+from lab.engine.preflight.wire import may_be_buffered
 from lab.engine.stop import StopSignal
 
 State = Literal["running", "answered", "failed", "left_out"]
@@ -26,6 +28,10 @@ _SERVERS = {"sglang": "sglang", "vllm": "vllm", "llamacpp": "llamacpp", "llama.c
 # A server that let so many requests in a row run out of time is not asked on.
 _MOST_TIMEOUTS = 2
 _THINKING_TOKENS = 1_024
+# Nor is one that refused so many different requests and answered none.
+_MOST_REFUSALS = 3
+# The most seconds that are waited before a request is asked once more.
+_LONGEST_PAUSE = 5.0
 
 
 class OnProbe(Protocol):
@@ -37,7 +43,8 @@ class OnProbe(Protocol):
 @dataclass
 class Examination:
     """`wanted_windows` is the context that each harness allows, in tokens by name. `over_limit` asks one
-    request more, which costs a whole context of input. `seconds` bounds each request."""
+    request more, which costs a whole context of input. `seconds` bounds each request; `pause` in
+    seconds is waited before one that failed is asked once more."""
 
     model: ModelConfig
     api_key: str = ""
@@ -45,6 +52,7 @@ class Examination:
     wanted_windows: Mapping[str, int] = field(default_factory=dict)
     over_limit: bool = False
     seconds: float = 120.0
+    pause: float = 1.0
     stop: StopSignal = field(default_factory=StopSignal)
     on_probe: OnProbe = lambda shown: None
 
@@ -56,15 +64,18 @@ class Examination:
         """
         self._asking = Asking(self.model, self.api_key, self.key_variable, self.seconds, self.stop)
         self._exchanges: dict[str, Exchange] = {}
+        self._window: int | None = None
+        self._call_tokens = probes.CALL_TOKENS
+        self._is_limited = False
         listed, refused = self._list_models()
         if refused is not None:
             return Report([refused])
         window = (listed.context_window if listed else None) or self.model.context_window
+        self._window = window
         for _ in self._ask_all(window):
             if self._is_hopeless():
                 break
-        seen = Seen(self.model, self._exchanges, window, self.wanted_windows)
-        return Report(diagnose(seen), self._measured(window, listed))
+        return Report(diagnose(self._seen()), self._measured(window, listed))
 
     def _list_models(self) -> tuple[ListedModel | None, Finding | None]:
         self._tell("models", "running")
@@ -94,26 +105,77 @@ class Examination:
         yield
         self._ask("streamed", probes.call(), streamed=True)
         yield
-        if self._differs():
-            self._ask("again", probes.call())
-            yield
-            self._ask("streamed_again", probes.call(), streamed=True)
-            yield
+        yield from self._ask_again()
         self._ask("parallel", probes.parallel())
         yield
         self._ask_result()
         yield
         self._ask("thinking", probes.thinking(self._cap()), streamed=True)
         yield
+        if may_be_buffered(self._seen()):
+            self._ask("long", probes.long(), streamed=True)
+            yield
         if self.over_limit and window is not None:
             self._ask("over_limit", probes.over_limit(window + 1))
             yield
 
+    def _ask_again(self) -> Iterator[None]:
+        """What may be chance is asked up to three times, until it shows that it was."""
+        for whole, streamed in (("again", "streamed_again"), ("third", "streamed_third")):
+            if answers_in_words(self._seen()):
+                self._ask(whole, probes.call())
+                yield
+            elif streams_lack_calls(self._seen()):
+                self._ask(whole, probes.call())
+                yield
+                self._ask(streamed, probes.call(), streamed=True)
+                yield
+
     def _ask(self, name: str, body: JSONObject, *, streamed: bool = False) -> None:
         self._tell(name, "running")
-        exchange = self._asking.ask(name, body, streamed=streamed)
+        if "tools" in body:
+            body = {**body, "max_tokens": self._call_tokens}
+        exchange = self._ask_patiently(name, body, streamed=streamed)
+        if self._is_cut_by_us(exchange):
+            exchange = self._ask_with_room(exchange, body)
         self._exchanges[name] = exchange
         self._tell(name, "answered" if exchange.reply is not None else "failed", _said(exchange), exchange)
+
+    def _ask_patiently(self, name: str, body: JSONObject, *, streamed: bool) -> Exchange:
+        """Ask, and once more where what went wrong may be over at once."""
+        first = self._asking.ask(name, body, streamed=streamed)
+        has_answered = any(one.reply is not None for one in self._exchanges.values())
+        if not is_passing(first, has_answered=has_answered) or (self._is_limited and first.status == 429):
+            return first
+        self.stop.wait(
+            min(first.retry_after if first.retry_after is not None else self.pause, _LONGEST_PAUSE)
+        )
+        second = self._asking.ask(name, body, streamed=streamed)
+        self._is_limited = self._is_limited or second.status == 429
+        happened = f"{(PROBES | REPEATED)[name].title}: {first.said}"
+        status = f" (status {first.status})" if first.status else ""
+        return replace(second, hiccup=happened + status)
+
+    def _is_cut_by_us(self, exchange: Exchange) -> bool:
+        """Whether the examination's own cap cut a reply before its call."""
+        reply = exchange.reply
+        if reply is None or "tools" not in exchange.body or reply.tool_calls or not reply.cut_by_length:
+            return False
+        written = reply.usage.output_total
+        return written is None or written >= self._call_tokens - 1
+
+    def _ask_with_room(self, cut: Exchange, body: JSONObject) -> Exchange:
+        """The same with the larger cap, as far as the model's own settings and its context allow it."""
+        most = [probes.MOST_CALL_TOKENS, *filter(None, [self.model.max_tokens_per_turn])]
+        if self._window is not None:
+            most.append(self._window // 2)
+        if min(most) <= self._call_tokens:
+            return cut
+        exchange = self._asking.ask(cut.probe, {**body, "max_tokens": min(most)}, streamed=cut.streamed)
+        if exchange.reply is None:
+            return cut
+        self._call_tokens = min(most)
+        return replace(exchange, hiccup=cut.hiccup)
 
     def _ask_result(self) -> None:
         """The turn after a call: the model's own, or one it might have made."""
@@ -133,10 +195,8 @@ class Examination:
         reply = exchange.reply if exchange is not None else None
         return reply if reply is not None and reply.tool_calls else None
 
-    def _differs(self) -> bool:
-        """Whether the stream lacks what the whole call has: then both are asked once more."""
-        whole, streamed = self._exchanges["auto"].reply, self._exchanges["streamed"].reply
-        return whole is not None and streamed is not None and bool(stream_damage(whole, streamed))
+    def _seen(self) -> Seen:
+        return Seen(self.model, self._exchanges, self._window, self.wanted_windows)
 
     def _cap(self) -> int:
         return min(self.model.max_tokens_per_turn or _THINKING_TOKENS, _THINKING_TOKENS)
@@ -146,6 +206,10 @@ class Examination:
         asked = list(self._exchanges.values())
         last = asked[-1]
         if [one.failure for one in asked[-_MOST_TIMEOUTS:]] == ["timeout"] * _MOST_TIMEOUTS:
+            return True
+        if len(asked) >= _MOST_REFUSALS and all(one.reply is None for one in asked):
+            return True
+        if last.status == 429 and all(one.reply is None for one in asked):
             return True
         unreachable = last.failure in {"connection", "not_json"} or last.status in {401, 403, 404}
         return last.reply is None and unreachable

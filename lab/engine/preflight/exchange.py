@@ -26,7 +26,9 @@ class Exchange:
     """A request and its answer. `chunks` are the objects that came, one for an answer without a stream.
 
     `reply` is None for a request that failed: then `failure` is the client's word for it, `status` and `said`
-    what the server answered. `seconds` from sending to the last byte.
+    what the server answered, `retryable` whether it may be over at once, `retry_after` the seconds that it
+    asks to wait. `hiccup` is what went wrong with the same request before. `seconds` from sending to the last
+    byte.
     """
 
     probe: str
@@ -38,6 +40,15 @@ class Exchange:
     status: int | None = None
     said: str = ""
     seconds: float = 0.0
+    retryable: bool = False
+    retry_after: float | None = None
+    hiccup: str = ""
+
+    @property
+    def cap(self) -> int | None:
+        """The tokens of output that were asked for."""
+        asked = self.body.get("max_completion_tokens") or self.body.get("max_tokens")
+        return asked if isinstance(asked, int) else None
 
     @property
     def message(self) -> JSONObject:
@@ -150,6 +161,8 @@ class Asking:
                 status=failed.status,
                 said=failed.message,
                 seconds=time.monotonic() - started,
+                retryable=failed.retryable,
+                retry_after=failed.retry_after,
             )
         except CallInterrupted as interrupted:
             if self.stop.is_set():

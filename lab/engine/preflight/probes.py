@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 from lab.engine.llm.base import JSONObject
 
-# Of a tool call and the thinking before it; a reply that is cut says nothing of the server.
-_CALL_TOKENS = 1_024
+# Of a tool call and the thinking before it; a reply that is cut says nothing of the server and is asked for
+# once more with the larger one.
+CALL_TOKENS = 1_024
+MOST_CALL_TOKENS = 4 * CALL_TOKENS
+_LONG_TOKENS = 800
 _PLAIN_TOKENS = 16
 
 TOOL = "get_forecast"
@@ -51,6 +54,9 @@ _ASK_BOTH = (
 _THINK = "A farmer has 17 sheep. All but 9 run away. How many are left? Think, then answer with the number."
 
 
+_COUNT = "Count from one to one hundred in English words, with commas between. Write nothing else."
+
+
 class Probe(NamedTuple):
     """`name` is stored; `title` and `why` are for people."""
 
@@ -74,12 +80,15 @@ PROBES = {
     )
 }
 
-# Asked only where a streamed call lacks what the whole one has.
+# Asked only where something seen once may be chance.
 REPEATED = {
     probe.name: probe
     for probe in (
         Probe("again", "Tool call, asked again", "does the model call each time, or was it chance"),
         Probe("streamed_again", "Tool call, streamed again", "does the stream lack it each time"),
+        Probe("third", "Tool call, asked a third time", "does the model call each time, or was it chance"),
+        Probe("streamed_third", "Tool call, streamed a third time", "does the stream lack it each time"),
+        Probe("long", "Longer answer, streamed", "does a stream come in pieces, or all at its end"),
     )
 }
 
@@ -112,6 +121,11 @@ def thinking(cap: int) -> JSONObject:
     return {"messages": [_user(_THINK)], "max_tokens": cap}
 
 
+def long() -> JSONObject:
+    """A question whose answer takes a while to write."""
+    return {"messages": [_user(_COUNT)], "max_tokens": _LONG_TOKENS}
+
+
 def over_limit(tokens: int) -> JSONObject:
     """A request of at least so many tokens: a short word each, which no tokenizer joins with the next."""
     return {"messages": [_user("Say ok. " + "zq " * tokens)], "max_tokens": 1}
@@ -122,4 +136,4 @@ def _user(text: str) -> JSONObject:
 
 
 def _tools(*tools: JSONObject, choice: str = "auto") -> JSONObject:
-    return {"tools": list(tools), "tool_choice": choice, "max_tokens": _CALL_TOKENS}
+    return {"tools": list(tools), "tool_choice": choice, "max_tokens": CALL_TOKENS}

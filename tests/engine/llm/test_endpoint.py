@@ -180,6 +180,14 @@ class TestModels:
         assert (caught.value.field, caught.value.value) == ("key", "MY_KEY")
         assert "(status 403): bad key" in caught.value.reason
 
+    def test_a_refusal_for_another_reason_than_the_key_says_so(self) -> None:
+        forbidden = plain({"error": {"message": "Access denied for this region."}}, status=403)
+        with FakeOpenAI(forbidden, listed=forbidden) as server, pytest.raises(InvalidValueError) as caught:
+            check_model(server.base_url, "any", "sk-1234567890", key_variable="MY_KEY")
+        assert caught.value.field == "base_url"
+        assert "refuses access (status 403): Access denied for this region;" in caught.value.reason
+        assert "was refused by" not in caught.value.reason
+
     def test_a_server_that_knows_neither_call_is_a_wrong_base_url(self) -> None:
         missing = plain({"error": {"message": "nothing here"}}, status=404)
         with FakeOpenAI(missing, listed=missing) as server, pytest.raises(InvalidValueError) as caught:

@@ -25,7 +25,7 @@ def examined(server: ModelServer, *, settings: JSONObject | None = None, **optio
         extra_body=settings or {},
     )
     with server:
-        return Examination(model, **({"wanted_windows": {"leaf": 100_000}} | options)).run()
+        return Examination(model, **({"wanted_windows": {"leaf": 100_000}, "pause": 0.05} | options)).run()
 
 
 def found(report: Report, code: str) -> Finding:
@@ -61,6 +61,7 @@ ALSO = {
     "LeakingXML": {"calls_as_text", "parser_not_model"},
     "NegativeUsage": {"usage_absurd", "cached_unknown"},
     "CutsSilently": {"silent_truncation", "context_too_small"},
+    "TinyContext": {"context_below_probe", "context_too_small"},
 }
 
 
@@ -118,8 +119,9 @@ class Fickle(ModelServer):
 
     def call(self, body: JSONObject) -> model_server.Said:
         asked = sum("Call the tool" in str(call.body["messages"][0]) for call in self.calls)
-        # The first and third are whole, with the forced one between them; the second and fourth are streams.
-        return self.answers[{1: 0, 3: 1, 4: 2, 5: 3}.get(asked, 0)]
+        # Whole and streamed in turn, the forced one after the first.
+        place = {1: 0, 3: 1, 4: 2, 5: 3, 6: 4, 7: 5}.get(asked, 0)
+        return self.answers[min(place, len(self.answers) - 1)]
 
 
 CALLS = model_server.Said(calls=[("get_forecast", {"city": "Lisbon", "days": 3, "metric": True})])
@@ -140,8 +142,9 @@ WITHOUT_DAYS = model_server.Said(calls=[("get_forecast", {"city": "Lisbon", "met
         ((CALLS, TALKS, CALLS, CALLS), False),
         ((CALLS, TALKS, TALKS, TALKS), False),
         ((CALLS, WITHOUT_DAYS, CALLS, CALLS), False),
-        ((CALLS, TALKS, CALLS, TALKS), True),
-        ((CALLS, WITHOUT_DAYS, CALLS, WITHOUT_DAYS), True),
+        ((CALLS, TALKS, CALLS, TALKS, CALLS, TALKS), False),
+        ((CALLS, WITHOUT_DAYS, CALLS, WITHOUT_DAYS, CALLS, CALLS), False),
+        ((CALLS, WITHOUT_DAYS, CALLS, WITHOUT_DAYS, CALLS, WITHOUT_DAYS), True),
         ((WITHOUT_DAYS, CALLS), False),
     ],
 )
@@ -151,6 +154,51 @@ def test_a_streamed_call_differs_only_where_it_lacks_something_each_time(
     server = Fickle()
     server.answers = answers
     assert ("stream_differs" in {finding.code for finding in examined(server).findings}) is differs
+
+
+def test_streams_in_words_are_a_warning_that_says_how_many() -> None:
+    finding = found(examined(model_server.StreamsWords()), "stream_calls_less")
+    assert finding.severity == "warning"
+    assert finding.detail == "0 of 3 streams held the call, 3 of 3 whole answers did"
+
+
+def test_words_once_and_calls_when_it_is_asked_again_are_no_finding() -> None:
+    server = Fickle()
+    server.answers = (TALKS, CALLS, CALLS)
+    assert examined(server).findings == []
+
+
+def test_words_each_time_are_told_with_how_often_it_was_asked() -> None:
+    detail = found(examined(model_server.OnlyTalks()), "no_call").detail
+    assert detail == "0 of 3 whole answers and 0 of 1 streams held a call"
+
+
+def test_a_failure_that_is_over_when_it_is_asked_again_says_what_happened() -> None:
+    finding = found(examined(model_server.FailsOnce()), "failed_once")
+    assert finding.detail == "Tool call, streamed: CUDA hiccup (status 500)"
+
+
+def test_a_long_thinker_is_asked_once_more_with_a_larger_cap_and_then_with_that() -> None:
+    server = model_server.ThinksLong()
+    assert examined(server).findings == []
+    caps = [
+        call.body["max_tokens" if "max_tokens" in call.body else "max_completion_tokens"]
+        for call in server.calls
+        if call.body.get("tools")
+    ]
+    assert caps == [1_024, *[4_096] * (len(caps) - 1)]
+
+
+def test_a_reply_that_is_cut_again_names_the_examinations_own_cap() -> None:
+    detail = found(examined(model_server.ThinksTooLong()), "cut_before_call").detail
+    assert "own cap of 4,096 tokens" in detail
+
+
+def test_a_limit_is_waited_for_once_and_the_wait_that_is_asked_for_is_named() -> None:
+    server = model_server.AlwaysLimited()
+    finding = found(examined(server), "rate_limited")
+    assert len(server.calls) == 2
+    assert finding.detail.startswith("Rate limit reached")
 
 
 def test_a_stream_without_usage_beside_whole_answers_with_it_says_so() -> None:
@@ -268,7 +316,8 @@ def test_probes_are_told_one_by_one_as_they_begin_and_end() -> None:
         ("plain", "running"),
         ("plain", "answered"),
     ]
-    assert {name for name, _ in states} == {
+    # A machine that does much else may make a stream look held back, which is asked about once more.
+    assert {name for name, _ in states} - {"long"} == {
         "models", "plain", "auto", "required", "streamed", "parallel", "result", "thinking"
     }  # fmt: skip
 
