@@ -12,8 +12,9 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from lab.engine.sandboxes import docker_use
 from lab.models import Blob, Call, Experiment
-from lab.services import heartbeats
+from lab.services import heartbeats, preflight_costs
 from lab.services.isolation import Isolation, isolation
 from lab.services.run_costs import FREE, spent_words
 
@@ -53,7 +54,8 @@ def state() -> LabState:
 
 def _sandbox(found: Isolation) -> str:
     if found.available:
-        return f"{found.kind}, isolated"
+        images = not found.forced and docker_use.is_noted(Path(settings.LAB_DATA_DIR))
+        return f"{found.kind}, isolated{'; docker for tasks with an image' if images else ''}"
     if found.kind == "process":
         return "plain process, not isolated"
     return f"{found.kind} does not work here"
@@ -69,16 +71,28 @@ def _spent_today() -> str:
         .annotate(spent=Sum("cost"), calls=Count("pk"), unknown=Count("pk", filter=Q(cost=None)))
     )
     rows = list(by_basis)
-    if not rows:
+    examined = preflight_costs.spent_since(today)
+    if not rows and not examined.requests:
         return "$0.00, no call yet"
-    unknown = sum(row["unknown"] for row in rows)
     known = {row["cost_basis"]: Decimal(row["spent"]) for row in rows if row["spent"] is not None}
+    for basis, spent in examined.sums.items():
+        known[basis] = known.get(basis, Decimal(0)) + spent
+    unknown = sum(row["unknown"] for row in rows) + examined.unknown
+    beside = f", of it preflights {_preflights(examined)}" if examined.requests else ""
     if not known:
-        return f"unknown: no price for {_calls(unknown)}"
+        return f"unknown: no price for {_calls(unknown)}{beside}"
     # What costs nothing is worth no word beside what does.
     priced = {basis: spent for basis, spent in known.items() if basis not in FREE} or {"": Decimal(0)}
     text = spent_words(priced, places=2)
-    return f"at least {text} ({_calls(unknown)} unknown)" if unknown else text
+    return (f"at least {text} ({_calls(unknown)} unknown)" if unknown else text) + beside
+
+
+def _preflights(spent: preflight_costs.Spent) -> str:
+    """Their part of what was spent, "$0.01" or "unknown (9 calls)"."""
+    if not spent.sums:
+        return f"unknown ({_calls(spent.unknown)})"
+    text = spent_words(spent.sums, places=2)
+    return f"at least {text}" if spent.unknown else text
 
 
 def _calls(number: int) -> str:

@@ -18,7 +18,9 @@ from lab.engine.preflight.probes import OTHER_TOOL, PROBES, REPEATED, TOOL
 from lab.models import Model, Preflight
 from lab.render.numbers import dollars, duration, plural
 from lab.render.text import one_line, visible_text
+from lab.services.preflight_costs import spent_on
 from lab.services.preflights import OverLimit, can_be_examined, going_on_of, newest_ended
+from lab.services.price_cards import BASIS_WORDS
 
 SERVERS = {"sglang": "SGLang", "vllm": "vLLM", "llamacpp": "llama.cpp", "generic": "other"}
 STATE_WORDS = {"running": "asking", "answered": "answered", "failed": "refused", "left_out": "left out"}
@@ -165,6 +167,7 @@ class Shown(NamedTuple):
     server: str
     took: str
     requests: str
+    spent: str
 
 
 def shown(preflight: Preflight) -> Shown:
@@ -186,6 +189,7 @@ def shown(preflight: Preflight) -> Shown:
         server=SERVERS.get(server or "", ""),
         took=_took(preflight),
         requests=_requests(preflight),
+        spent=_spent(preflight),
     )
 
 
@@ -395,6 +399,22 @@ def _requests(preflight: Preflight) -> str:
     )
     sent = sum(probe["state"] != "running" for probe in preflight.probes)
     return f"{plural(sent, 'request')}, {tokens:,} tokens" if sent else ""
+
+
+def _spent(preflight: Preflight) -> str:
+    """What it cost, with its basis; "" before the first answer."""
+    spent = spent_on([preflight])
+    if not spent.requests:
+        return ""
+    if not spent.sums:
+        return "cost unknown"
+    words = " + ".join(
+        f"{dollars(amount)} {BASIS_WORDS.get(basis, basis)}" for basis, amount in sorted(spent.sums.items())
+    )
+    untold = f", {plural(spent.unknown, 'request')} unknown" if spent.unknown else ""
+    # Cached input may be charged for less; how much of it there was is not kept with each answer.
+    most = "at most " if preflight.measured.get("cached_tokens") and not untold else ""
+    return f"{'at least ' if untold else most}{words}{untold}"
 
 
 def _ago(passed: dt.timedelta) -> str:

@@ -17,7 +17,7 @@ from lab.engine.preflight.examination import Examination
 from lab.engine.preflight.findings import Report
 from lab.engine.stop import StopSignal
 from lab.models import Preflight
-from lab.services import endpoints, preflights
+from lab.services import endpoints, preflight_costs, preflights
 from lab.services.known_secrets import redactor
 
 # Of one request. A model on a processor reads a prompt for a minute; a server that hangs is given up after
@@ -101,7 +101,7 @@ class _Work:
         return INTERRUPTED if self._stop.reason == ExitReason.CANCELLED else STOPPED
 
     def _on_probe(self, shown: JSONObject) -> None:
-        shown = self._redactor.json(shown)
+        shown = self._redactor.json(preflight_costs.with_cost(self._preflight.model, shown))
         if self._probes and self._probes[-1]["name"] == shown["name"]:
             self._probes[-1] = shown
         else:

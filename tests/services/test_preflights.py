@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,8 +15,17 @@ from django.utils import timezone
 
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
-from lab.models import Endpoint, Model, Preflight, Role
-from lab.services import endpoints, harnesses, model_settings, preflight_shown, preflight_work, preflights
+from lab.models import Endpoint, Model, Preflight, PriceCard, Role
+from lab.services import (
+    endpoints,
+    harnesses,
+    lab,
+    model_settings,
+    preflight_costs,
+    preflight_shown,
+    preflight_work,
+    preflights,
+)
 from lab.services.errors import FieldErrors
 from lab.services.processes import process_identity
 from lab.services.upkeep import Upkeep
@@ -63,6 +73,37 @@ class TestExamining:
         assert ended.measured["server"] == "sglang"
         assert ended.started_at is not None
         assert ended.ended_at is not None
+
+    def test_what_it_spent_stands_with_its_basis_and_counts_in_what_was_spent_today(
+        self, alice: User
+    ) -> None:
+        with SGLang() as server:
+            model = model_at(server, price_basis="card")
+            PriceCard.objects.create(
+                endpoint=model.endpoint,
+                model_id=MODEL,
+                basis="card",
+                rates={"input": "1000", "output": "1000"},
+                valid_from=timezone.now() - dt.timedelta(days=1),
+            )
+            preflights.ask(by=alice, model=model)
+            claimed = preflights.claim_next(worker=ME)
+            assert claimed is not None
+            ended = preflight_work.conduct(preflight=claimed)
+        asked = [probe for probe in ended.probes if "seconds" in probe]
+        tokens = sum((probe["input_tokens"] or 0) + (probe["output_tokens"] or 0) for probe in asked)
+        spent = preflight_costs.spent_on([ended])
+        assert spent.sums == {"card": Decimal(tokens) / 1000}
+        assert "own card" in preflight_shown.shown(ended).spent
+        assert f", of it preflights ${spent.sums['card']:.2f}" in lab.state().spent_today
+        assert lab.state().spent_today.startswith(f"${spent.sums['card']:.2f}")
+
+    def test_what_it_spent_is_unknown_without_a_price(self, alice: User) -> None:
+        ended = examined(alice, SGLang())
+        assert preflight_shown.shown(ended).spent == "cost unknown"
+        requests = preflight_costs.spent_on([ended]).requests
+        unknown = f"unknown: no price for {requests} calls, of it preflights unknown ({requests} calls)"
+        assert lab.state().spent_today == unknown
 
     def test_a_failing_one_names_what_is_wrong_and_what_mends_it_on_this_server_first(
         self, alice: User
