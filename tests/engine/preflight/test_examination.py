@@ -11,7 +11,7 @@ import pytest
 from lab.engine.llm.base import JSONObject, ModelConfig, Price
 from lab.engine.preflight.examination import Examination
 from lab.engine.preflight.findings import Finding, Report, diagnoses
-from tests.fakes import model_server
+from tests.fakes import failing_servers, healthy_servers, model_server
 from tests.fakes.model_server import HEALTHY, MODEL, WRONG, ModelServer
 from tests.fakes.openai_server import Answer
 
@@ -157,7 +157,7 @@ def test_a_streamed_call_differs_only_where_it_lacks_something_each_time(
 
 
 def test_streams_in_words_are_a_warning_that_says_how_many() -> None:
-    finding = found(examined(model_server.StreamsWords()), "stream_calls_less")
+    finding = found(examined(failing_servers.StreamsWords()), "stream_calls_less")
     assert finding.severity == "warning"
     assert finding.detail == "0 of 3 streams held the call, 3 of 3 whole answers did"
 
@@ -174,12 +174,12 @@ def test_words_each_time_are_told_with_how_often_it_was_asked() -> None:
 
 
 def test_a_failure_that_is_over_when_it_is_asked_again_says_what_happened() -> None:
-    finding = found(examined(model_server.FailsOnce()), "failed_once")
+    finding = found(examined(failing_servers.FailsOnce()), "failed_once")
     assert finding.detail == "Tool call, streamed: CUDA hiccup (status 500)"
 
 
 def test_a_long_thinker_is_asked_once_more_with_a_larger_cap_and_then_with_that() -> None:
-    server = model_server.ThinksLong()
+    server = healthy_servers.ThinksLong()
     assert examined(server).findings == []
     caps = [
         call.body["max_tokens" if "max_tokens" in call.body else "max_completion_tokens"]
@@ -195,7 +195,7 @@ def test_a_reply_that_is_cut_again_names_the_examinations_own_cap() -> None:
 
 
 def test_a_limit_is_waited_for_once_and_the_wait_that_is_asked_for_is_named() -> None:
-    server = model_server.AlwaysLimited()
+    server = failing_servers.AlwaysLimited()
     finding = found(examined(server), "rate_limited")
     assert len(server.calls) == 2
     assert finding.detail.startswith("Rate limit reached")
