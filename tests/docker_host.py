@@ -348,7 +348,8 @@ class Daemon(Server):
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
             "--pidfile", f"{folder}/pid", "--bridge", "none", "--iptables=false", "--ip-forward=false",
             # Should it use a containerd that runs already for another daemon.
-            "--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"{folder.name}-plugins",
+            "--containerd-namespace", f"lab-{self.port}",
+            "--containerd-plugins-namespace", f"lab-{self.port}-plugins",
         ]  # fmt: skip
 
     def _answers(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class FaultPoints(AppConfig):
             _put_into_the_log(process)
             _put_into_the_queue(process)
             _put_into_sandboxes(process)
+            if settings.LAB_SANDBOX == "docker":
+                _put_into_docker(process)
         if kind == "worker":
             _put_into_the_sink(process)
 
@@ -147,9 +150,61 @@ def _put_into_sandboxes(process: Process) -> None:
     _around(folders, "remove_tree", before=removal("sandbox half removed"), after=removal("sandbox removed"))
 
 
-def _put_into_the_sink(process: Process) -> None:
-    import threading
+def _put_into_docker(process: Process) -> None:
+    from docker.api.container import ContainerApiMixin
 
+    from lab.engine.sandboxes.docker import DockerProvider
+
+    runs: dict[str, int | None] = {}
+    around_commands: set[type] = set()
+
+    def run_of_name(name: str) -> int | None:
+        return runs.get(name)
+
+    def creating(_: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        process.come_to("creating a container", run=_run_of(str(config.get("Labels"))))
+
+    def created(made: Any, _: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        runs[made["Id"]] = _run_of(str(config.get("Labels")))
+        process.folder.note_container(made["Id"])
+        process.come_to("created a container", run=runs[made["Id"]])
+
+    def at(point: str, after: bool = False) -> Callable[..., None]:
+        return lambda *args, **kwargs: process.come_to(point, run=run_of_name(str(args[1 + after])))
+
+    def started(sandbox: Any, provider: Any, spec: Any) -> None:
+        if type(sandbox) not in around_commands:
+            around_commands.add(type(sandbox))
+            _around(type(sandbox), "exec", before=running)
+        runs[sandbox.facts.identifier] = _run_of(spec.label)
+        process.come_to("sandbox made", run=_run_of(spec.label))
+
+    def running(sandbox: Any, argv: Any, **kwargs: Any) -> None:
+        _in_the_middle(process, argv, runs.get(sandbox.facts.identifier))
+
+    _around(ContainerApiMixin, "create_container_from_config", before=creating, after=created)
+    for name, before, after in (
+        ("start", "starting a container", "started a container"),
+        ("remove_container", "removing a container", "removed a container"),
+    ):
+        _around(ContainerApiMixin, name, before=at(before), after=at(after, after=True))
+    _around(
+        DockerProvider,
+        "start",
+        before=lambda provider, spec: process.come_to("making a sandbox", run=_run_of(spec.label)),
+        after=started,
+    )
+
+
+def _in_the_middle(process: Process, argv: Any, run: int | None) -> None:
+    """Come to the point within a command that takes its time."""
+    if "sleep" in " ".join(argv):
+        threading.Timer(
+            _WITHIN_A_COMMAND_SECONDS, process.come_to, ("running a command",), {"run": run}
+        ).start()
+
+
+def _put_into_the_sink(process: Process) -> None:
     from lab.engine.sandboxes.local import LocalSandbox
     from lab.services import blobs
     from lab.worker.sink import DatabaseSink
@@ -167,11 +222,7 @@ def _put_into_the_sink(process: Process) -> None:
         process.come_to("archived", run=sink._run_id)
 
     def running(sandbox: Any, argv: Any, **kwargs: Any) -> None:
-        if "sleep" in " ".join(argv):
-            run = _run_of(sandbox.facts.identifier)
-            threading.Timer(
-                _WITHIN_A_COMMAND_SECONDS, process.come_to, ("running a command",), {"run": run}
-            ).start()
+        _in_the_middle(process, argv, _run_of(sandbox.facts.identifier))
 
     _around(DatabaseSink, "draft", after=lambda _, sink, **kwargs: streaming(sink, **kwargs))
     _around(DatabaseSink, "put_blob", before=archiving, after=archived)

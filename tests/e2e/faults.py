@@ -58,16 +58,25 @@ POINTS = (
     "sandbox removed",
     "taking back",  # within the transaction that takes a run back from a worker that is gone
 )
+# The same of a sandbox in Docker: each is a request to the daemon that is made or was answered.
+CONTAINER_POINTS = (
+    "creating a container",
+    "created a container",
+    "starting a container",
+    "started a container",
+    "removing a container",
+    "removed a container",
+)
 
 
 @dataclass(frozen=True)
 class Fault:
     """One thing that happens once.
 
-    `point` is one of POINTS. `run` and `step` None: any. `nth` counts how often a process came to the point
-    with this run and step. `victim` "here" is the process that came there, "up" the one that started them
-    all. `wait`: so many seconds later. `seconds` is how long a frozen process stays frozen, and a delayed
-    one waits.
+    `point` is one of POINTS or CONTAINER_POINTS. `run` and `step` None: any. `nth` counts how often a
+    process came to the point with this run and step. `victim` "here" is the process that came there, "up"
+    the one that started them all. `wait`: so many seconds later. `seconds` is how long a frozen process stays
+    frozen, and a delayed one waits.
     """
 
     point: str
@@ -82,7 +91,9 @@ class Fault:
 
     def __post_init__(self) -> None:
         kind = self.point.partition(" ")[2]
-        if self.point not in POINTS and not self.point.startswith(("storing ", "stored ")):
+        if self.point not in (*POINTS, *CONTAINER_POINTS) and not self.point.startswith(
+            ("storing ", "stored ")
+        ):
             raise ValueError(f"point: {self.point!r} is none of {', '.join(POINTS)} ({kind})")
 
     def __str__(self) -> str:
@@ -149,6 +160,16 @@ class FaultFolder:
         """Note what was appended under which lease: the log itself does not say."""
         with self._appends.open("a") as file:
             file.write(json.dumps(what) + "\n")
+
+    def note_container(self, identifier: str) -> None:
+        """Note what the daemon has made, before anybody else knows of it."""
+        with (self._folder / "containers").open("a") as file:
+            file.write(identifier + "\n")
+
+    def containers(self) -> list[str]:
+        """All that were noted, removed ones too."""
+        noted = self._folder / "containers"
+        return noted.read_text().split() if noted.exists() else []
 
     def appends(self, run: int) -> list[dict[str, Any]]:
         """What was noted about a run, in the order of the log."""

@@ -115,10 +115,16 @@ def is_there(sandbox: Sandbox) -> bool:
 def left_of(sandbox: Sandbox) -> list[str]:
     """What this machine still holds of a sandbox: containers, folders, control groups."""
     identifier = sandbox.facts.identifier
-    found = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{identifier}")]
+    found = groups_of(identifier)
     if sandbox.facts.kind == "docker":
         return found + ([f"container {identifier}"] if docker_host.exists(identifier) else [])
     return found + [str(path) for path in [sandbox._parts.folders.top] if path.exists()]  # type: ignore[attr-defined]
+
+
+def groups_of(identifier: str) -> list[str]:
+    """The control groups of a sandbox. Those of others may go while this one looks."""
+    walked = os.walk("/sys/fs/cgroup")
+    return [os.path.join(folder, identifier) for folder, below, _ in walked if identifier in below]  # noqa: PTH118
 
 
 def identifiers_of(kind: str, label: str, scratch: Path) -> list[str]:

@@ -68,7 +68,7 @@ def test_a_cancel_of_eight_commands_at_once_kills_all_soon(start: Start) -> None
     canceller.start()
     all_at_once(work)
     canceller.join()
-    assert processes_naming(LONG) == []
+    assert eventually(lambda: not processes_naming(LONG), SOON)
 
 
 def test_eight_are_stopped_at_once_soon_and_leave_nothing(start: Start) -> None:

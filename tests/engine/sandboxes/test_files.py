@@ -45,7 +45,7 @@ def test_any_name_works(sandbox: Sandbox, name: str) -> None:
     sandbox.write(name, b"1")
     sandbox.write(f"deep/{name}/{name}", b"2")
     assert (sandbox.read(name), sandbox.read(f"deep/{name}/{name}")) == (b"1", b"2")
-    assert shell(sandbox, "ls -A | wc -l").strip() == str(2 + name.count("\n"))
+    assert shell(sandbox, "find . -mindepth 1 -maxdepth 1 -print0 | tr -dc '\\0' | wc -c").strip() == "2"
 
 
 def test_modes_are_set_kept_and_sensible(sandbox: Sandbox) -> None:
@@ -60,7 +60,7 @@ def test_overwriting_keeps_hard_links_and_follows_links(sandbox: Sandbox) -> Non
     shell(sandbox, "echo old > one; ln one two; ln -s one three; ln -s new four")
     sandbox.write("three", b"new")
     sandbox.write("four", b"made")
-    assert shell(sandbox, "cat two new; readlink three four") == "newmadeone\nnew\n"
+    assert shell(sandbox, "cat two new; readlink three; readlink four") == "newmadeone\nnew\n"
     assert sandbox.read("three") == b"new"
 
 

@@ -6,8 +6,10 @@ import time
 
 import pytest
 
+from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes.base import Sandbox, SandboxLimits
 from tests.engine.sandboxes.conftest import Start, eventually, processes_naming, shell
+from tests.engine.sandboxes.places import left_of
 from tests.timing import odd_seconds
 
 LONG = odd_seconds(8)
@@ -51,6 +53,24 @@ def test_spinning_commands_get_no_more_than_their_share_of_the_processor(start: 
     used = (sandbox.usage().cpu_seconds or 0.0) - before
     # A period of the scheduler more than the share, and what starting and killing takes.
     assert 0 < used < 0.5 * (time.monotonic() - began) + 1.0
+
+
+@pytest.mark.promises("limited disk")
+def test_what_fills_the_disk_is_ended_and_its_neighbour_goes_on(start: Start) -> None:
+    filling, neighbour = start(limits=SandboxLimits(disk_bytes=60_000_000)), start()
+    shell(filling, "head -c 20000000 /dev/zero > within")
+    fill = ["sh", "-c", "head -c 300000000 /dev/zero > filler && sleep 100"]
+    # Where the file system itself holds the limit, the command is told; else the sandbox is ended.
+    try:
+        told = filling.exec(fill, timeout=90).stderr.text()
+    except SandboxLostError as error:
+        told = str(error)
+        with pytest.raises(SandboxLostError):
+            filling.exec(["true"], timeout=30)
+    assert "wrote more than" in told or "No space left" in told or "quota" in told
+    assert shell(neighbour, "head -c 1000000 /dev/zero > mine && echo well") == "well\n"
+    filling.stop()
+    assert left_of(filling) == []
 
 
 def test_usage_counts_memory_and_processor_time(sandbox: Sandbox) -> None:
