@@ -38,7 +38,9 @@ _SEVERITIES = {
 # What is the server's set-up, whatever the model can do. Of the others the evidence must tell.
 _OF_THE_SERVER = frozenset(
     {"cannot_ask", "tool_flags_missing", "parser_not_model", "think_in_content", "answer_in_reasoning"}
-    | {"stream_differs", "tool_result_refused", "silent_truncation"}
+    | {"stream_differs", "tool_result_refused", "silent_truncation", "rate_limited", "access_denied"}
+    | {"no_streaming", "context_below_probe", "out_of_memory", "stream_breaks", "unreadable_answer"}
+    | {"server_fails"}
 )
 _THINK_TAG = re.compile(r"</?think>")
 # What stands in the text -> the parser that reads it, by server; the first that fits.
