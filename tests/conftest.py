@@ -68,6 +68,17 @@ def _redis() -> str | None:
     return redis_missing()
 
 
+def _package_index() -> str | None:
+    import httpx2
+
+    index = "https://pypi.org/simple"
+    try:
+        httpx2.get(f"{index}/parse/", timeout=20.0).raise_for_status()
+    except httpx2.HTTPError as error:
+        return f"{index} cannot be reached: {error}"
+    return None
+
+
 def _root() -> str | None:
     return None if os.geteuid() == 0 else "only root can do this (mount, change user)"
 
@@ -82,6 +93,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "dockerd": _docker("dockerd"),
     "git": _command("git"),
     "make": _command("make"),
+    "package index": _package_index,
     "postgresql": _postgresql,
     "redis": _redis,
     "root": _root,
