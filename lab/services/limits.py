@@ -43,6 +43,16 @@ def values_in_force(*, run: Run) -> dict[str, Any]:
     return values
 
 
+def context_is_estimated(*, run: Run) -> bool:
+    """Whether the newest count of the context is the lab's own, because the server reported no usable one."""
+    facts = facts_of(run)
+    if facts.context_tokens is None or not facts.usage_unknown:
+        return False
+    newest = Event.objects.filter(run=run, kind="model_call_finished").order_by("-seq")
+    payload = newest.values_list("payload", flat=True).first()
+    return bool(payload and payload.get("context_tokens_estimated"))
+
+
 def used(*, run: Run, name: str) -> Number:
     """How much of a limit is used, in its unit: money over all attempts, the rest in the one that is open."""
     facts = facts_of(run)

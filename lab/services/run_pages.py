@@ -25,7 +25,7 @@ from lab.render.text import one_line, visible_text
 from lab.services.facts import agent_seconds, clock_start, facts_of
 from lab.services.flags import ParserProblem, parser_problem
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
-from lab.services.limits import values_in_force
+from lab.services.limits import context_is_estimated, values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
 from lab.services.replays import is_recorded, source_of
 from lab.services.run_asks import Actions, asks_of, marks_of
@@ -342,7 +342,7 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
     limits: Mapping[str, Any] = values_in_force(run=run)
     meters = [
         _counted("Steps", facts.steps, limits.get("max_steps")),
-        _counted("Context", facts.context_tokens, limits.get("max_context_tokens"), nothing=not facts.calls),
+        _context(run, facts, limits.get("max_context_tokens")),
         _time(run, facts, limits.get("max_total_time_sec")),
         _cost(
             run,
@@ -376,6 +376,13 @@ def _counted(label: str, used: int | None, limit: Any, *, nothing: bool = False)
     allowed = f"{int(limit):,}" if limit is not None else ""
     short = f"{words} / {_thousands(int(limit))}" if limit is not None else words
     return Meter(label, words, allowed, float(value or 0), maximum, _state(value or 0, maximum), short)
+
+
+def _context(run: Run, facts: RunFacts, limit: Any) -> Meter:
+    meter = _counted("Context", facts.context_tokens, limit, nothing=not facts.calls)
+    if not context_is_estimated(run=run):
+        return meter
+    return meter._replace(used=f"≈ {meter.used} estimated", short=f"≈ {meter.short}")
 
 
 def _thousands(number: int) -> str:

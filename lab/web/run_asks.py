@@ -129,8 +129,10 @@ def _used(run: Run, name: str) -> str:
     facts = facts_of(run)
     if name == "max_cost_usd" and facts.cost is None and facts.calls:
         return "unknown so far"
-    at_least = "at least " if name == "max_cost_usd" and facts.cost_unknown else ""
-    return f"{at_least}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
+    how = "at least " if name == "max_cost_usd" and facts.cost_unknown else ""
+    if name == "max_context_tokens" and limits.context_is_estimated(run=run):
+        how = "about "
+    return f"{how}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
 
 
 def _typed(request: HttpRequest) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from lab.engine.events import HistoryRewritten
 from lab.engine.limits import Limits
-from lab.engine.llm.base import Cost
+from lab.engine.llm.base import Cost, Usage
 from lab.models import Role, Run
 from tests import builders
 
@@ -106,6 +106,18 @@ def test_a_running_run_shows_what_is_used_so_far(viewer: Client) -> None:
     assert "Total, at least 4,936 $0.0116" in text
     assert "Usage reported for 2 of 3 requests." in text
     assert "sandbox bubblewrap, isolated, no network" in text
+
+
+def test_a_context_that_no_server_counted_is_marked_as_estimated(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    counted = builders.answered(1, ("Bash", "{}"))
+    reply = counted.reply.model_copy(update={"usage": Usage()})
+    estimated = {"reply": reply, "context_tokens": 728, "context_tokens_estimated": True}
+    builders.append(run, builders.asked(1), counted.model_copy(update=estimated))
+    assert "Context ≈ 728 estimated of 131,072" in words(page(viewer, run))
+    builders.append(run, builders.asked(2), builders.answered(2, ("Bash", "{}")))
+    assert "Context 2,518 of 131,072" in words(page(viewer, run))
 
 
 def test_a_finished_run_shows_verdict_failing_tests_and_exit_reason_apart(viewer: Client) -> None:
