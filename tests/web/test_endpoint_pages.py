@@ -247,7 +247,7 @@ def test_a_card_that_is_there_and_prices_nothing_yet_is_used_by_one_button(
     newest = Model.objects.filter(name=run.arm.model.name).order_by("-version")[0]
     assert (newest.version, newest.price_basis) == (2, "card")
     assert "basis: own card" in page
-    assert "<b>$2</b> input" in page
+    assert "<b>$2.0000</b> input" in page
     assert "Use this card" not in page
     refused = admin.post(at(run, "basis"), {"basis": "gold"}, follow=True)
     assert "is no price basis" in refused.content.decode()
