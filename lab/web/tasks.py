@@ -27,6 +27,7 @@ def task_detail(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "place": "tasks",
         "task": task,
+        "launch_at": f"/?set={task.task_set_id}#launch",
         "statement": render_markdown(task.statement),
         "check": task.checks.first(),
         "runs": runs,

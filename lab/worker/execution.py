@@ -21,6 +21,7 @@ from lab.engine.harnesses.base import HarnessConfig, PromptFacts
 from lab.engine.harnesses.presets import load_preset, preset_names
 from lab.engine.pricing import load_prices
 from lab.engine.runner import AttemptResult, AttemptSpec, Phase, run_attempt
+from lab.engine.sandboxes import docker_use
 from lab.engine.steering import Steering
 from lab.engine.stop import StopSignal
 from lab.models import Call, Run
@@ -167,6 +168,9 @@ def warm_up() -> None:
     sandbox = isolation.isolation()
     if not sandbox.reason:
         isolation.provider(sandbox.kind).available()
+    if docker_use.is_noted(Path(settings.LAB_DATA_DIR)):
+        # Its client library takes as long to load as a sandbox to start.
+        isolation.provider(isolation.DOCKER)
     for config in map(load_preset, preset_names()):
         registry.family(config.family).opening(config, PromptFacts(""), config.limits)
     for name in registry.EXECUTORS:

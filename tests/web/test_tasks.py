@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -28,3 +30,22 @@ def test_gold_patch_and_hidden_tests_are_for_operators_and_admins(
     assert task.title in html
     assert ("Gold patch" in html) is sees
     assert (task.hidden.verification["fail_to_pass"][0] in html) is sees
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"name": "practice", "network": False}, "what the lab gives, no network"),
+        ({"image": "debian:12", "network": True}, "docker, image debian:12 , with network"),
+        ({"build": "place", "memory_mb": 512, "cpus": 2.0}, "docker, built from its folder place"),
+        ({"build": "place", "memory_mb": 512, "cpus": 2.0}, "no network, memory 512 MiB, CPU 2.0"),
+    ],
+)
+def test_a_task_says_what_its_sandboxes_are_made_from(
+    viewer: Client, filled: None, environment: dict[str, object], said: str
+) -> None:
+    task = Task.objects.get(slug="topo-cycle")
+    task.environment = environment
+    task.save()
+    html = viewer.get(f"/tasks/{task.pk}/").content.decode()
+    assert said in " ".join(re.sub(r"<[^>]*>", " ", html).split())
