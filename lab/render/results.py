@@ -10,7 +10,7 @@ from lab.render.diff import counts, line_counts
 from lab.render.fold import CallView, StepView
 from lab.render.icons import icon
 from lab.render.numbers import growing, plural
-from lab.render.parting import is_parting
+from lab.render.parting import is_parting, parting_of
 from lab.render.text import Excerpt, excerpt, words_of
 
 _PYTEST_LINE = re.compile(r"=+ (.{0,200}?) in [\d.]+s")
@@ -49,14 +49,21 @@ def _state(view: StepView) -> str:
     if view.state == "interrupted":
         return "interrupted"
     if view.state == "failed":
-        words = "left the recording" if any(map(is_parting, view.failures)) else "no answer"
-        return f'<span class="infrastructure">{icon("bolt")} {words}</span>'
+        return f'<span class="infrastructure">{icon("bolt")} {_unanswered(view)}</span>'
     if view.cut:
         told = ", told the model" if view.told else ""
         return f'<span class="warning">cut by length{told}</span>'
     if view.told:
         return f'<span class="warning">{icon("warning")} not understood, told the model</span>'
     return "answer" if view.kind == "final" else ""
+
+
+def _unanswered(view: StepView) -> str:
+    refused = [event for event in view.failures if is_parting(event)]
+    if not refused:
+        return "no answer"
+    parted = parting_of(refused[-1].payload.get("message"))
+    return "left the recording" if parted else "no further turn recorded"
 
 
 def call_result(call: CallView) -> str:

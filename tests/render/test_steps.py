@@ -102,6 +102,16 @@ def test_where_a_replay_left_its_recording_stands_in_two_marked_lines_and_cost_n
     assert "unknown" not in words(step)
 
 
+def test_a_recording_that_has_no_further_turn_is_not_called_left() -> None:
+    said = "the recording of run 7 has 8 turns, and one more is asked for"
+    failed = builders.failed_request(9, retry_in=None).model_copy(
+        update={"error": "replay_diverged", "status": 400, "message": said}
+    )
+    (step,) = shown(builders.asked(9), failed)
+    assert "no further turn recorded" in words(step)
+    assert said in words(step)
+
+
 def test_steps_of_two_attempts_are_two_fragments() -> None:
     first = records(*builders.bash_step(1, "ls", "a\n"))
     second = records(*builders.bash_step(1, "ls", "a\n"), attempt=2, first_seq=5)

@@ -426,6 +426,21 @@ def test_a_replay_that_diverged_shows_both_sides_and_leads_to_the_recorded_run(
     assert "1 retry" not in page
 
 
+def test_a_recording_at_its_end_is_not_advised_to_be_followed(operator: Client, run: Run) -> None:
+    sent = {"harness_version": run.arm.harness_version_id, "on_difference": "follow", "scope": "run"}
+    operator.post(f"/runs/{run.pk}/replay/", sent)
+    again = Run.objects.exclude(pk=run.pk).get()
+    builders.start(again)
+    failed = builders.failed_request(1, retry_in=None)
+    failed = failed.model_copy(update={"error": "replay_diverged", "message": "the recording has 1 turn"})
+    ended = [event.model_copy(update=_DIVERGED.get(event.kind, {})) for event in builders.ending(steps=1)]
+    kept = [event for event in ended if event.kind in _DIVERGED]
+    builders.append(again, builders.asked(1), failed, *kept)
+    page = text(operator, f"/runs/{again.pk}/")
+    assert "It has no further turn to serve" in page
+    assert "choose “follow" not in page
+
+
 _DIVERGED = {
     "attempt_ended": {"exit_reason": "replay_diverged"},
     "run_ended": {"exit_reason": "replay_diverged", "verdict": None},
