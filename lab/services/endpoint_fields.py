@@ -25,6 +25,7 @@ REPLAY_PREFIX = "replay/"
 # What the columns hold.
 _LONGEST = {"base_url": 500, "model_id": 200, "key_variable": 100, "name": 200, "source": 500}
 _LONGEST |= {"endpoint_name": 100, "price_provider": 64, "price_model": 200}
+_SHORTEST_KEY = 8
 _JSON_CHARACTERS = 20_000
 # The lab's own of every request.
 _OURS = frozenset({"messages", "model", "stream", "stream_options", "tools"})
@@ -107,6 +108,11 @@ def key_variable(text: str, errors: FieldErrorCollector) -> str:
     name = text.strip()
     if not name:
         return ""
+    if looks_like_key(name):
+        reason = "looks like a key and not like the name of a variable; put the key into a variable of the "
+        way_out = "lab's environment, start the lab again and write the variable's name here"
+        errors.add(InvalidValueError("key_variable", f"{name[:3]}…", reason + way_out))
+        return ""
     check_length("key_variable", name, errors)
     patterns = [pattern.strip() for pattern in settings.LAB_KEY_VARIABLES]
     refused = fnmatch.fnmatchcase(name, "LAB_*") or fnmatch.fnmatchcase(name, "*SECRET*")
@@ -128,6 +134,15 @@ def key_variable(text: str, errors: FieldErrorCollector) -> str:
             )
         )
     return name
+
+
+def looks_like_key(text: str) -> bool:
+    """Whether this may be a key, pasted where the name of its variable belongs; it is not to be repeated."""
+    name = text.strip()
+    if len(name) < _SHORTEST_KEY or name in os.environ:
+        return False
+    words = re.fullmatch(r"[A-Z_]+|[a-z_]+|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+", name)
+    return words is None or len(name) > _LONGEST["key_variable"]
 
 
 def tokens(field: str, value: int | str | None, errors: FieldErrorCollector) -> int | None:

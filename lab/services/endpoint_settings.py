@@ -180,7 +180,7 @@ def _check_name(endpoint: Endpoint, values: Mapping[str, Any], errors: FieldErro
 def _ask(endpoint: Endpoint, values: Mapping[str, Any], errors: FieldErrorCollector) -> None:
     """Whether the server is there and takes the key. One that gives no list of models is asked for a token of
     one of its own, and taken at its word where there is none."""
-    from lab.engine.llm.endpoint import NoModelListError, check_model, list_models
+    from lab.engine.llm.endpoint import NoModelListError, WebPageError, check_model, list_models
 
     variable = values.get("key_variable", endpoint.key_variable)
     base_url = values.get("base_url", endpoint.base_url)
@@ -189,9 +189,12 @@ def _ask(endpoint: Endpoint, values: Mapping[str, Any], errors: FieldErrorCollec
     try:
         try:
             list_models(base_url, key, headers, key_variable=variable)
-        except NoModelListError:
+        except NoModelListError as no_list:
             if known := Model.objects.in_use().filter(endpoint=endpoint).first():
                 check_model(base_url, known.model_id, key, headers, key_variable=variable)
+            elif isinstance(no_list, WebPageError):
+                # Most addresses with a web page are no API's.
+                raise
     except InvalidValueError as error:
         if error.field == "model_id":
             # It answers, and takes the key; which models it has is not asked here.

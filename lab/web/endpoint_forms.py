@@ -11,7 +11,7 @@ from django import forms
 from lab.models import Endpoint, Model, PriceCard
 from lab.services.model_settings import BASES
 from lab.services.price_cards import BASIS_WORDS, DERIVED_FROM, RATES
-from lab.web.forms import beside_its_field
+from lab.web.forms import beside_its_field, without_pasted_key
 
 
 def _text(label: str) -> forms.CharField:
@@ -43,6 +43,9 @@ class EndpointSettingsForm(TypedForm):
     concurrency_limit = _text("Runs at once")
     connect_timeout = _text("Time to connect")
     read_timeout = _text("Longest silence")
+
+    def clean(self) -> None:
+        without_pasted_key(self)
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> EndpointSettingsForm:

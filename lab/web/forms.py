@@ -15,6 +15,7 @@ from django.utils.text import Truncator
 from lab.engine.limits import UNITS, as_typed
 from lab.models import HarnessVersion, Model, Task, TaskSet
 from lab.services import harness_pages, overview, preflights
+from lab.services.endpoint_fields import looks_like_key
 
 LIMIT_LABELS = {
     "max_steps": "Steps",
@@ -276,6 +277,12 @@ def row_number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
 
 
+def without_pasted_key(form: forms.Form) -> None:
+    """Let the page not repeat a key that was pasted where the name of its variable belongs."""
+    if looks_like_key(str(form.data.get("key_variable", ""))):
+        form.data = {**{name: form.data.get(name) for name in form.data}, "key_variable": ""}
+
+
 def beside_its_field(name: str, text: str) -> str:
     """An error's text where the field's label stands above it already: value, reason and way out."""
     plain = text.removeprefix(f"{name}: ")
@@ -313,6 +320,9 @@ class EndpointForm(forms.Form):
     name = forms.CharField(label="Name in the lab", required=False)
     # The name whose model is to be replaced, so that a tick holds for the name it stood beside.
     replace = forms.CharField(required=False)
+
+    def clean(self) -> None:
+        without_pasted_key(self)
 
     @property
     def replaceable(self) -> str:

@@ -13,7 +13,7 @@ from lab.models import Endpoint, Model
 from lab.services import endpoints
 from lab.services.errors import AccessDeniedError, FieldErrors
 from lab.services.known_secrets import known_secrets
-from tests.fakes.openai_server import Answer, FakeOpenAI, Request, html, models, plain
+from tests.fakes.openai_server import Answer, FakeOpenAI, Request, html, models, plain, says
 from tests.whole_lab import free_port
 
 
@@ -114,7 +114,7 @@ def test_a_context_window_that_is_none_is_refused_with_its_bounds(alice: User, t
     assert len(errors["context_window"]) < 200
 
 
-@pytest.mark.parametrize("field", ["base_url", "model_id", "key_variable", "name"])
+@pytest.mark.parametrize("field", ["base_url", "model_id", "name"])
 def test_a_text_too_long_to_keep_is_refused_with_the_length_that_fits(alice: User, field: str) -> None:
     values = {"base_url": "http://h/v1", "model_id": "m"}
     values[field] = ("http://h/" if field == "base_url" else "") + "x" * 600
@@ -164,7 +164,7 @@ def test_every_wrong_field_is_named_at_once(alice: User) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["LAB_SECRET_KEY", "MY_SECRET_KEY", "HOME", "sk-abcdef", "lab_key", "DATABASE_URL"]
+    "name", ["LAB_SECRET_KEY", "MY_SECRET_KEY", "HOME", "sk-abc", "lab_key", "DATABASE_URL"]
 )
 def test_a_variable_that_no_endpoint_may_name_is_refused(
     alice: User, monkeypatch: pytest.MonkeyPatch, name: str
@@ -189,10 +189,31 @@ def test_a_server_that_is_not_there_is_named(alice: User) -> None:
 
 
 def test_an_answer_in_html_names_the_address(alice: User) -> None:
-    with FakeOpenAI(listed=html()) as server:
+    with FakeOpenAI(html(), listed=html()) as server:
         text = refused(alice, base_url=server.base_url, model_id="m")["base_url"]
     assert server.base_url in text
     assert "HTML" in text
+
+
+@pytest.mark.parametrize("listed", [html(), models()])
+def test_a_server_without_a_list_of_use_is_connected_by_the_id_that_is_typed(
+    alice: User, listed: Answer
+) -> None:
+    with FakeOpenAI(says("Hi"), listed=listed) as server:
+        model = endpoints.connect(by=alice, base_url=server.base_url, model_id="by-hand")
+    assert (model.model_id, model.context_window) == ("by-hand", None)
+    assert server.calls[0].body["model"] == "by-hand"
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-proj-abcdef0123456789", "gsk_Ab12cd34Ef56", "AIzaSyDabcdefghijk", "f" * 130]
+)
+def test_a_key_that_was_pasted_for_its_variable_is_not_repeated(alice: User, key: str) -> None:
+    text = refused(alice, base_url="http://h/v1", model_id="m", key_variable=key)["key_variable"]
+    assert key not in text
+    assert key[4:12] not in text
+    assert "looks like a key" in text
+    assert "write the variable's name here" in text
 
 
 def test_a_wrong_key_is_the_keys_fault_and_not_shown(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:

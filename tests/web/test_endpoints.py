@@ -46,7 +46,7 @@ def test_a_key_that_is_not_set_any_more_is_seen_in_the_list(admin: Client) -> No
 def test_what_cannot_be_connected_is_named_and_what_was_typed_stays(
     admin: Client, typed: dict[str, str], said: str
 ) -> None:
-    with FakeOpenAI() as fake, FakeOpenAI(listed=html()) as site:
+    with FakeOpenAI() as fake, FakeOpenAI(html(), listed=html()) as site:
         known = {"free": str(free_port()), "site": site.base_url}
         sent = {"base_url": fake.base_url, "model_id": "fake", "name": "mine"}
         sent |= {name: text.format(**known) for name, text in typed.items()}
@@ -58,6 +58,16 @@ def test_what_cannot_be_connected_is_named_and_what_was_typed_stays(
     for value in filter(None, sent.values()):
         assert f'value="{value}"' in page
     assert not Model.objects.exists()
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:1/v1", ""])
+def test_a_pasted_key_is_not_on_the_page_that_refuses_it(admin: Client, base_url: str) -> None:
+    endpoint = Endpoint.objects.create(name="there", base_url="http://127.0.0.1:1/v1")
+    sent = {"base_url": base_url, "model_id": "m", "key_variable": "sk-proj-abcdef0123456789"}
+    for address in ("/endpoints/new/", f"/endpoints/{endpoint.pk}/edit/"):
+        answer = admin.post(address, sent)
+        assert answer.status_code == 422
+        assert "abcdef" not in answer.content.decode()
 
 
 def test_a_name_in_use_is_replaced_after_the_tick_that_then_appears(admin: Client, filled: None) -> None:

@@ -55,6 +55,10 @@ class NoModelListError(InvalidValueError):
     """The server has no /models, keeps it back, or lists too much to be read. It may answer all the same."""
 
 
+class WebPageError(NoModelListError):
+    """A web page is where /models would be: a server without a list, or an address that is no API's."""
+
+
 def normal_base_url(text: str) -> str:
     """The base URL without white space and closing slashes.
 
@@ -111,7 +115,8 @@ def list_models(
     which hold neither the key nor the value of a header.
 
     Raises:
-        NoModelListError: the server has no /models, keeps it back, or its list is longer than 64 MB.
+        NoModelListError: the server has no /models, keeps it back, its list is longer than 64 MB, or it has a
+            web page there (`WebPageError`).
         InvalidValueError: field `base_url` (cannot be reached, or no API there) or `key` (refused).
     """
     url = normal_base_url(base_url)
@@ -124,7 +129,9 @@ def list_models(
     if status in {404, 405, 501}:
         raise NoModelListError("base_url", base_url, f"has no /models (status {status});{_hint(url)}")
     if text.lstrip().startswith("<"):
-        raise InvalidValueError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
+        if status == 400 and url.startswith("http:") and "https" in text.lower():
+            raise InvalidValueError("base_url", base_url, f"wants https{_other_scheme(url)}")
+        raise WebPageError("base_url", base_url, f"answers with an HTML page, not an API;{_hint(url)}")
     if status >= 400:
         raise InvalidValueError("base_url", base_url, f"answered {status}: {_said(text)}")
     try:
@@ -150,7 +157,7 @@ def check_model(
     *,
     key_variable: str = "",
 ) -> ListedModel:
-    """The model as the server lists it; a server that gives no list is asked for one token instead.
+    """The model as the server lists it; one whose list is empty or none is asked for one token instead.
 
     `timeout` in seconds is for both requests together.
 
@@ -161,6 +168,8 @@ def check_model(
     ends = time.monotonic() + timeout
     try:
         listed = list_models(base_url, api_key, headers, timeout, key_variable=key_variable)
+        if not listed:
+            raise NoModelListError("base_url", base_url, "lists no model")
     except NoModelListError as no_list:
         model = ModelConfig(
             name=model_id,
@@ -269,7 +278,9 @@ def _get(
         text = redactor.text(str(failed))
         if LONGER_THAN in text:
             raise NoModelListError("base_url", url, f"lists too many models ({text})") from None
-        way_out = untrusted(text) or "; check that the server runs, and the port"
+        way_out = (
+            untrusted(text) or _by_other_scheme(url, text) or "; check that the server runs, and the port"
+        )
         raise InvalidValueError("base_url", url, f"cannot be reached ({text}){way_out}") from None
     finally:
         backend.forget()
@@ -281,6 +292,25 @@ def _said(text: str) -> str:
     except (ValueError, RecursionError):
         error = None
     return error_text(error) if error is not None else text.strip()[:200] or "nothing else"
+
+
+def _by_other_scheme(url: str, text: str) -> str:
+    """The way out where the connection failed as it does when one side encrypts and the other does not."""
+    encrypted = url.startswith("https:")
+    signs = _PLAIN_ANSWER if encrypted else _ENCRYPTED_ANSWER
+    return _other_scheme(url) if any(sign in text.lower() for sign in signs) else ""
+
+
+_PLAIN_ANSWER = ("wrong_version_number", "record_layer_failure", "packet_length_too_long", "http_request")
+_ENCRYPTED_ANSWER = ("server disconnected", "connection reset", "illegal status line", "illegal request line")
+
+
+def _other_scheme(url: str) -> str:
+    """The same address with http for https, or the other way round, as a way out."""
+    scheme, _, rest = url.partition(":")
+    other = "http" if scheme == "https" else "https"
+    spoken = "plain http" if other == "http" else "https"
+    return f"; where the server speaks {spoken}, write {other}:{rest}"
 
 
 def _hint(url: str) -> str:

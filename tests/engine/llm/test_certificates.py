@@ -16,7 +16,7 @@ from lab.engine.llm.endpoint import check_model
 from lab.engine.llm.failures import CallFailure
 from lab.engine.llm.openai_chat import ChatConnection
 from lab.engine.stop import StopSignal
-from tests.fakes.openai_server import FakeOpenAI, says
+from tests.fakes.openai_server import FakeOpenAI, html, says
 
 
 def own_certificate(folder: Path) -> tuple[Path, Path]:
@@ -65,6 +65,23 @@ def test_a_certificate_of_ones_own_is_refused_with_the_variable_that_names_it(
     assert "SSL_CERT_FILE" in failed.value.message
     assert not failed.value.retryable
     assert secured.requests == []
+
+
+def test_the_other_scheme_is_named_where_one_side_alone_encrypts(secured: FakeOpenAI) -> None:
+    plain_to_secured = secured.base_url.replace("https:", "http:")
+    with pytest.raises(InvalidValueError) as raised:
+        check_model(plain_to_secured, "fake", "")
+    assert f"write {secured.base_url}" in raised.value.reason
+    with FakeOpenAI(says("hello")) as server, pytest.raises(InvalidValueError) as raised:
+        check_model(server.base_url.replace("http:", "https:"), "fake", "")
+    assert f"write {server.base_url}" in raised.value.reason
+
+
+def test_a_server_that_answers_in_words_that_it_wants_https_is_understood() -> None:
+    told = html("<html>400 The plain HTTP request was sent to HTTPS port</html>", status=400)
+    with FakeOpenAI(listed=told) as server, pytest.raises(InvalidValueError) as raised:
+        check_model(server.base_url, "fake", "")
+    assert f"write {server.base_url.replace('http:', 'https:')}" in raised.value.reason
 
 
 def test_a_server_whose_certificate_the_variable_names_is_asked(

@@ -144,6 +144,16 @@ class TestRefusals:
 
 
 class TestModels:
+    @pytest.mark.parametrize("listed", [html(), models()])
+    def test_a_list_that_says_nothing_is_made_up_for_by_a_token(self, listed: Answer) -> None:
+        with FakeOpenAI(says("Hi"), listed=listed) as server:
+            assert check_model(server.base_url, "any", "") == ListedModel("any", None)
+            assert server.calls[0].body["max_tokens"] == 1
+        with FakeOpenAI(html(), listed=listed) as server, pytest.raises(InvalidValueError) as caught:
+            check_model(server.base_url, "any", "")
+        assert caught.value.field == "base_url"
+        assert "A chat request failed as well" in caught.value.reason
+
     def test_a_listed_model_is_found_with_its_window(self) -> None:
         with FakeOpenAI(listed=models("a", {"id": "b", "max_model_len": 9})) as server:
             assert check_model(server.base_url, "b", "") == ListedModel("b", 9)
