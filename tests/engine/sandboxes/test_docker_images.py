@@ -16,16 +16,14 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import docker
 import pytest
 
 from lab.engine.errors import ExitReason, SandboxLostError
 from lab.engine.sandboxes.base import Image, SandboxSpec
+from lab.engine.sandboxes.docker_images import ensure_image, pack_context
 from lab.engine.stop import StopSignal
 from tests.docker_host import Registry, busybox_image
-
-docker = pytest.importorskip("docker", reason="missing: the docker package is not installed")
-
-from lab.engine.sandboxes.docker_images import ensure_image, pack_context  # noqa: E402
 
 pytestmark = pytest.mark.requires("docker")
 MEGABYTE = 1024**2

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("docker", reason="missing: the docker package is not installed")
-
-from lab.engine.sandboxes.base import SandboxSpec  # noqa: E402
-from lab.engine.sandboxes.image_errors import build_failed, cannot_be_had, does_not_fit  # noqa: E402
+from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.sandboxes.image_errors import build_failed, cannot_be_had, does_not_fit
 
 SAID = [
     (
