@@ -70,12 +70,12 @@ def _redis() -> str | None:
 
 def _package_index() -> str | None:
     import httpx2
+    from pip._internal.models.index import PyPI
 
-    index = "https://pypi.org/simple"
     try:
-        httpx2.get(f"{index}/parse/", timeout=20.0).raise_for_status()
+        httpx2.get(f"{PyPI.simple_url}/parse/", timeout=20.0).raise_for_status()
     except httpx2.HTTPError as error:
-        return f"{index} cannot be reached: {error}"
+        return f"{PyPI.simple_url} cannot be reached: {error}"
     return None
 
 

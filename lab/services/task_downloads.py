@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,15 @@ def source_distribution(package: str, version: str) -> bytes:
 
     Raises:
         InfrastructureError: the index does not answer, or has none of this version.
+        InvalidValueError: as `package_index`.
     """
-    index = settings.LAB_PACKAGE_INDEX.rstrip("/")
+    index = package_index()
     page = _got(f"{index}/{package}/", accept=_JSON)
     try:
         files: list[dict[str, Any]] = page.json()["files"]
     except (ValueError, KeyError, TypeError) as error:
         raise InfrastructureError(
-            f"LAB_PACKAGE_INDEX: {index} has no list of {package}'s files as JSON; name an index that does, "
-            "such as https://pypi.org/simple",
+            f"LAB_PACKAGE_INDEX: {index} has no list of {package}'s files as JSON; name an index that does",
             retryable=False,
         ) from error
     for file in files:
@@ -66,6 +67,24 @@ def source_distribution(package: str, version: str) -> bytes:
     raise InfrastructureError(
         f"{package} {version}: {index} has no source distribution of it", retryable=False
     )
+
+
+def package_index() -> str:
+    """The address of the index: the setting's, else the one that pip asks when nothing else is configured.
+
+    Raises:
+        InvalidValueError: neither is there.
+    """
+    if settings.LAB_PACKAGE_INDEX:
+        return str(settings.LAB_PACKAGE_INDEX).rstrip("/")
+    try:
+        # It has stood there since 2018; pip tells it nowhere else.
+        public = importlib.import_module("pip._internal.models.index").PyPI.simple_url
+    except (ImportError, AttributeError) as error:
+        raise InvalidValueError(
+            "LAB_PACKAGE_INDEX", "", "is not set, and pip, which knows one, is not installed; name an index"
+        ) from error
+    return str(public).rstrip("/")
 
 
 def _version_of(filename: str) -> Version | None:

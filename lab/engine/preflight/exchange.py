@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab.engine.harnesses.conversation import cap_field
@@ -152,33 +152,27 @@ class Asking:
                 )
         except CallFailure as failed:
             failed.redact(self.redactor)
-            return Exchange(
+            exchange = Exchange(
                 probe,
                 complete,
                 streamed,
-                chunks=without_secrets(chunks, self.redactor),
                 failure=failed.error,
                 status=failed.status,
                 said=failed.message,
-                seconds=time.monotonic() - started,
                 retryable=failed.retryable,
                 retry_after=failed.retry_after,
             )
         except CallInterrupted as interrupted:
             if self.stop.is_set():
                 raise
-            said = (
-                f"no whole answer within {self.seconds:g} s; {len(interrupted.partial)} characters had come"
-            )
-            return Exchange(
-                probe, complete, streamed, chunks=without_secrets(chunks, self.redactor), failure="timeout",
-                said=said, seconds=time.monotonic() - started,
-            )  # fmt: skip
+            come = len(interrupted.partial)
+            said = f"no whole answer within {self.seconds:g} s; {come} characters had come"
+            exchange = Exchange(probe, complete, streamed, failure="timeout", said=said)
+        else:
+            clean = Reply.model_validate(self.redactor.json(reply.model_dump()))
+            exchange = Exchange(probe, complete, streamed, clean)
         seconds = time.monotonic() - started
-        clean = Reply.model_validate(self.redactor.json(reply.model_dump()))
-        return Exchange(
-            probe, complete, streamed, clean, without_secrets(chunks, self.redactor), seconds=seconds
-        )
+        return replace(exchange, chunks=without_secrets(chunks, self.redactor), seconds=seconds)
 
     def _complete(self, body: JSONObject) -> JSONObject:
         """The body with the model's own settings, and its cap under the name that runs use."""
