@@ -72,7 +72,7 @@ def test_nothing_chosen(refused: Tab) -> None:
 def test_an_endpoint_that_cannot_be_connected(
     refused: Tab, typed: dict[str, str], field: str, said: str
 ) -> None:
-    with FakeOpenAI(listed=models("fake", "other")) as fake, FakeOpenAI(listed=html()) as site:
+    with FakeOpenAI(listed=models("fake", "other")) as fake, FakeOpenAI(html(), listed=html()) as site:
         values = {"fake": fake.base_url, "page": site.base_url, "free": str(free_port())}
         filled = {name: text.format(**values) for name, text in typed.items()}
         page = refused.open("/endpoints/new/")

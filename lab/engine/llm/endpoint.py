@@ -278,9 +278,8 @@ def _get(
         text = redactor.text(str(failed))
         if LONGER_THAN in text:
             raise NoModelListError("base_url", url, f"lists too many models ({text})") from None
-        way_out = (
-            untrusted(text) or _by_other_scheme(url, text) or "; check that the server runs, and the port"
-        )
+        other = _by_other_scheme(url, text)
+        way_out = untrusted(text) or f"; check that the server runs, and the port{other}"
         raise InvalidValueError("base_url", url, f"cannot be reached ({text}){way_out}") from None
     finally:
         backend.forget()
