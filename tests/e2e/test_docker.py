@@ -178,7 +178,7 @@ def test_a_worker_killed_at_any_stage_of_a_containers_life_costs_time_and_leaves
 def test_a_container_of_another_lab_or_of_a_run_that_goes_on_is_left_alone(
     lab: DockerLab, task_folder: Path
 ) -> None:
-    run = launch_task(lab, write_task(task_folder, "echo begun; sleep 40; echo ended"))
+    run = launch_task(lab, write_task(task_folder, "echo begun; sleep 20; echo ended"))
     started = wait_for(lambda: _containers_now(lab), what="its container", seconds=180)
     labels = lab.labels_of_a_sandbox()
     others = docker_host.bystander(**{**labels, "trajectory-lab.lab": "another-lab"})

@@ -139,6 +139,8 @@ def test_a_command_cannot_break_the_next_one(sandbox: Sandbox, script: str) -> N
 
 def test_a_command_inherits_no_descriptor(sandbox: Sandbox) -> None:
     assert shell(sandbox, "ls /proc/self/fd").split() == ["0", "1", "2", "3"]  # 3 is how ls reads the folder.
+
+
 @pytest.mark.promises("its own processes")
 def test_a_command_that_ends_everything_it_may_ends_itself_and_not_the_sandbox(sandbox: Sandbox) -> None:
     sandbox.exec(["sh", "-c", "kill -9 -1; kill -9 1; kill 1"], timeout=30)
