@@ -31,7 +31,7 @@ _WIDE_PIPE = 1024 * 1024
 _QUIET_SECONDS = 0.1
 _DRAIN_SECONDS = 1.0
 # How long the shell may take to tell the end of a command whose processes were killed.
-_ANSWER_SECONDS = 2.0
+_ANSWER_SECONDS = 10.0
 _FORK_SECONDS = 0.3
 _START_SECONDS = 20.0
 _INPUT = "input"

@@ -89,7 +89,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     assert "leaf-compatible" in preset_names()
     with pytest.raises(InvalidValueError, match="leaf-compatible"):
         load_preset("leef")
-    with pytest.raises(InvalidValueError, match="bubblewrap, process"):
+    with pytest.raises(InvalidValueError, match="bubblewrap, docker, process"):
         registry.provider("docker-in-docker")
     with pytest.raises(InvalidValueError, match="cannot be loaded"):
         registry.family("no.such.module:Thing")
