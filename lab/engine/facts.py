@@ -16,7 +16,7 @@ def task_facts(task: TaskSpec) -> JSONObject:
         "repository_digest": task.repository_digest,
         "difficulty": task.difficulty,
         "trait": task.trait,
-        "environment": task.environment.model_dump(mode="json"),
+        "environment": task.environment.content,
         "verification": {
             "rule": task.verification.rule,
             "runner": task.verification.runner,

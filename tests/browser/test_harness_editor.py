@@ -201,7 +201,7 @@ def test_an_older_version_is_launched_from_its_page_under_its_own_limits(tab: Ta
     page.click("details.launch-more > summary")
     steps = page.locator("#id_limit_max_steps")
     expect(steps).to_have_attribute("placeholder", "77")
-    page.get_by_role("radio", name=re.compile("^leaf-compatible")).check()
+    page.get_by_role("radio", name=re.compile("^leaf-compatible v1")).check()
     expect(steps).to_have_attribute("placeholder", "150")
     page.get_by_role("radio", name=re.compile("^of-before v1")).check()
     steps.fill("78")
