@@ -232,12 +232,12 @@ def is_running(container: str) -> bool:
     return state is not None and bool(state["Running"])
 
 
-def kill(container: str) -> None:
-    """Kill its first process, and with it all others, as the kernel does it."""
+def kill(container: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """Signal its first process from outside; killed, it takes all others with it, as the kernel does it."""
     state = _state(container)
     if state is not None and state["Pid"]:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(state["Pid"], signal.SIGKILL)
+            os.kill(state["Pid"], number)
 
 
 def remove(container: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from lab.engine.sandboxes.shell_program import (
     CANNOT_CHANGE_FOLDER,
+    IGNORED_SIGNALS,
     as_bytes,
     exports,
     quote,
@@ -28,8 +29,8 @@ _LONG_LINE = 2048
 # What the kernel would refuse anyway, told without carrying it there.
 LONGEST_COMMAND = 4 * 1024 * 1024
 
-# The guard is ended by a signal that the shell itself does not catch: a fork that has not yet run has its
-# parent's handlers, and would miss it.
+# The guard is ended by a signal that the shell itself neither ignores nor catches (bash catches most once it
+# has read with a time-out): a fork that has not yet run has its parent's handlers, and would miss it.
 # Descriptors: 3 brings what the lab says, 4 is the true standard error (2 would show the shell's notices).
 _PROGRAM = r"""
 lab_newline='
@@ -37,7 +38,8 @@ lab_newline='
 umask 022; cd /; LC_ALL=C; PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin; export PATH
 unset OLDPWD SHLVL HOSTNAME HOME
 exec 3<&0 4>&2 0</dev/null 2>/dev/null
-trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE
+lab_signals='@SIGNALS@'
+trap '' $lab_signals
 lab_find() { for lab_x in /usr/bin /bin /usr/local/bin /usr/sbin /sbin; do
   if [ -x "$lab_x/$1" ]; then lab_found=$lab_x/$1; return; fi; done; lab_found=$2; }
 lab_find env env; lab_env=$lab_found; lab_find dd dd; lab_dd=$lab_found; lab_setsid= lab_kind=sh
@@ -111,7 +113,7 @@ lab_end() {
 lab_guard() {
   exec 1>/dev/null 4>&1
   while IFS= read -r lab_line <&3; do [ "$lab_line" = "$lab_key end" ] && break; done
-  trap '' VTALRM
+  trap '' PWR
   read -r lab_me lab_x </proc/self/stat; lab_stat $lab_me; lab_since=$lab_born; lab_end
 }
 lab_purge() { lab_token=$1; kill -s KILL -- -1; lab_say D; }
@@ -134,15 +136,15 @@ lab_begin() {
   lab_room || { lab_say F; return 1; }
   lab_guard & lab_g=$!
 }
-lab_in_live() { exec 0</dev/null 1>/proc/self/fd/1 2>/proc/self/fd/4 4>&- 5>&-; }
-lab_in() { exec 0<"$1" 1>/proc/self/fd/1 2>/proc/self/fd/4 3<&- 4>&- 5>&-; }
+lab_in_live() { trap - $lab_signals; exec 0</dev/null 1>/proc/self/fd/1 2>/proc/self/fd/4 4>&- 5>&-; }
+lab_in() { trap - $lab_signals; exec 0<"$1" 1>/proc/self/fd/1 2>/proc/self/fd/4 3<&- 4>&- 5>&-; }
 lab_finish() {
   lab_c=$?
   if [ $lab_kind = bash ]; then
     lab_p=$!; wait $lab_p; lab_c=$?
     [ $lab_c -gt 128 ] && lab_settle
   fi
-  if [ "$lab_g" ]; then kill -VTALRM $lab_g; kill -CONT $lab_g; wait $lab_g; fi
+  if [ "$lab_g" ]; then kill -PWR $lab_g; kill -CONT $lab_g; wait $lab_g; fi
   lab_counted
   if lab_held; then lab_h=H; else lab_h=C; fi
   lab_say "E $lab_c $lab_h $lab_oom"
@@ -178,6 +180,7 @@ _START = (
 def shell_argv() -> list[str]:
     """The words that start a kept shell in any image: it waits for its key on a line of its own."""
     program = _PROGRAM.strip().replace("@CANNOT@", str(CANNOT_CHANGE_FOLDER))
+    program = program.replace("@SIGNALS@", IGNORED_SIGNALS)
     return ["/bin/sh", "-c", _START, "lab", program]
 
 

@@ -43,6 +43,9 @@ _STEERING = frozenset(
     {"CHILD_MAX", "EXECIGNORE", "FUNCNEST", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT", "TMOUT"}
 )
 CANNOT_CHANGE_FOLDER = 126
+# What could end a kept shell and may be sent by what it runs. It ignores them; each command has them reset.
+# A trap would not do: its handler leaves bash's `wait` midway, and a child that ends just then is forgotten.
+IGNORED_SIGNALS = "HUP INT QUIT ILL TRAP ABRT BUS FPE USR1 SEGV USR2 PIPE ALRM TERM XCPU XFSZ VTALRM PROF SYS"
 
 
 class Descriptors(NamedTuple):
@@ -71,11 +74,11 @@ def quote(text: str) -> bytes:
 def control_program(fds: Descriptors) -> str:
     """What the control shell runs from start to end: on each line read, it runs the file named `next`.
 
-    Its own signals are caught, so that a command cannot end it with one it is allowed to send. `set -m`
-    gives every command a process group of its own.
+    It ignores signals, so that a command cannot end it with one it is allowed to send. `set -m` gives every
+    command a process group of its own.
     """
     return (
-        "trap : HUP INT QUIT TERM USR1 USR2 ALRM PIPE; set -m; "
+        f"trap '' {IGNORED_SIGNALS}; set -m; "
         "umask 022; LC_ALL=C; cd /; unset SHLVL OLDPWD; "
         f". /proc/self/fd/{fds.folder}/begin; "
         f"printf 'R %d\\n' $$ >&{fds.status}; exec 2>/dev/null; "
@@ -108,7 +111,7 @@ def next_file(fds: Descriptors, token: bytes, streams: tuple[bytes, bytes, bytes
     return b"".join(
         (
             b"[[ $lab_line == %s ]] || return 0\n" % token,
-            b"( exec 0<%s 1>%s 2>%s " % (source, output, error),
+            b"( trap - %s; exec 0<%s 1>%s 2>%s " % (IGNORED_SIGNALS.encode(), source, output, error),
             b"%d<&- %d>&- %d>&- %d<&-\n" % fds,
             body,
             b"\n) &\nlab_pid=$!; printf '%s %%d\\n' \"$lab_pid\" >&%d; " % (token, fds.leaders),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import tarfile
 import threading
 import time
@@ -18,7 +19,7 @@ from lab.engine.sandboxes.base import SandboxLimits, SandboxSpec
 from lab.engine.sandboxes.docker import LAB, LABEL, STARTER, DockerProvider, DockerSandbox
 from tests import docker_host
 from tests.engine.sandboxes.conftest import eventually, everything, processes_naming, shell
-from tests.timing import SOON, odd_seconds
+from tests.timing import SOON, odd_seconds, when
 
 pytestmark = pytest.mark.requires("docker")
 LONG = odd_seconds(9)
@@ -179,6 +180,35 @@ def test_a_command_that_kills_its_shell_is_told_so_and_the_next_one_works(start_
     assert time.monotonic() - began < SOON
     assert shell(sandbox, "echo next") == "next\n"
     assert eventually(lambda: not _flooding())
+
+
+@pytest.mark.requires("debian image")
+def test_a_shell_that_learns_of_a_signal_and_of_its_commands_end_at_once_goes_on(start_in: StartIn) -> None:
+    sandbox = start_in(docker_host.debian_image())
+    first = sandbox.facts.identifier
+
+    def hold() -> None:
+        docker_host.kill(first, signal.SIGSTOP)
+        eventually(lambda: not processes_naming(LONG))
+        docker_host.kill(first, signal.SIGCONT)
+
+    # The shell is held while it waits; what it holds then goes on together.
+    script = f"until grep -q 'State:.T' /proc/1/status; do sleep 0.05; done; kill 1; exit 3; {LONG}"
+    holder = when(lambda: processes_naming(LONG), hold)
+    result = sandbox.exec(["sh", "-c", script], timeout=60)
+    holder.join()
+    assert result.exit_code == 3, result
+    assert shell(sandbox, "echo next") == "next\n"
+
+
+@pytest.mark.requires("debian image")
+def test_no_signal_from_inside_ends_the_first_shell(start_in: StartIn) -> None:
+    sandbox = start_in(docker_host.debian_image())
+    # Bash catches more of them from the first time on that it has waited for a command that stands still.
+    assert sandbox.exec(["sh", "-c", "kill -STOP $$"], timeout=1).timed_out
+    script = "n=1; while [ $n -le 64 ]; do kill -$n 1; n=$((n + 1)); done; exit 5"
+    assert sandbox.exec(["sh", "-c", script], timeout=60).exit_code == 5
+    assert shell(sandbox, "echo next") == "next\n"
 
 
 def test_what_the_lab_sends_is_not_taken_for_commands_when_nobody_reads_it(start_in: StartIn) -> None:

@@ -137,6 +137,20 @@ def test_a_command_cannot_break_the_next_one(sandbox: Sandbox, script: str) -> N
     assert sandbox.exec(["sh", "-c", "exit 4"], timeout=30).exit_code == 4
 
 
+def test_a_signal_to_the_shell_above_as_the_command_ends_takes_neither_its_end_nor_its_exit_code(
+    sandbox: Sandbox,
+) -> None:
+    # Both reach the shell within microseconds, in an order that differs from time to time.
+    for _ in range(60):
+        result = sandbox.exec(["sh", "-c", "kill $PPID; exit 3"], timeout=SOON)
+        assert result.exit_code == 3, result
+
+
+def test_a_command_ignores_no_signal_and_has_none_held_back(sandbox: Sandbox) -> None:
+    result = sandbox.exec(["grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status"], timeout=60)
+    assert {int(line.split()[1], 16) for line in result.stdout.text().splitlines()} == {0}
+
+
 def test_a_command_inherits_no_descriptor(sandbox: Sandbox) -> None:
     assert shell(sandbox, "ls /proc/self/fd").split() == ["0", "1", "2", "3"]  # 3 is how ls reads the folder.
 
