@@ -123,7 +123,8 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
-    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+    # The machine's certificates, as pip trusts them: the index may stand behind a proxy of one's own.
+    install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--system-certs", "--python", python]
     run(*install, "--require-hashes", "--no-deps", "-r", ROOT / "requirements.lock", cwd=folder)
     run(*install, "--no-deps", built[0], cwd=folder)
     return folder
