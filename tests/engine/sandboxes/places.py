@@ -27,6 +27,7 @@ PROMISES = {
     "a path prefix": "`path_prefix` names folders of this machine that stand first on PATH inside",
     "a chosen user": "commands run as `spec.user`",
     "an image": "the file system is made from `spec.image`",
+    "outlives a fork bomb": "one that its command leaves running costs time, and not the sandbox",
     "limited disk": "`limits.disk_bytes` bounds what is written",
     "a folder on this machine": "`host_workspace` is where the workspace lies here",
 }
@@ -73,6 +74,7 @@ PLACES = [
             "its own file system": "commands are plain processes: file modes alone hold them back",
             "its own processes": "commands are plain processes",
             "no network": "commands are plain processes",
+            "outlives a fork bomb": "on a busy machine it may fork faster than it is stopped",
         },
     ),
     Place("bubblewrap", "bubblewrap", ("bubblewrap",), _ON_THIS_MACHINE),
