@@ -13,13 +13,13 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes.docker_connection import Exchange, Stream
 from lab.engine.sandboxes.docker_program import command_line, message, receiving_line
-from lab.engine.sandboxes.ending import Ended
+from lab.engine.sandboxes.ending import Ended, interrupted_by
 from lab.engine.stop import StopSignal
 
 # How long a shell may take to answer what it does at once.
@@ -125,7 +125,7 @@ class ContainerShells:
                 self.raise_if_lost()
                 stream = self._clean()
                 asked = Exchange(output_limit)
-                with self._listening(asked, stop):
+                with interrupted_by(stop, asked, self._awake):
                     self._send(stream, message(stream.key, line(asked.token, stream.bash), following))
                     ended = self._follow(stream, asked, timeout)
                 if asked.answer[:1] != [b"F"]:
@@ -143,19 +143,6 @@ class ContainerShells:
                 self._note_end()
                 self.raise_if_lost()
             raise
-
-    @contextlib.contextmanager
-    def _listening(self, asked: Exchange, stop: StopSignal | None) -> Iterator[None]:
-        if stop is None:
-            yield
-            return
-
-        def interrupt() -> None:
-            asked.interrupt_asked = True
-            self._awake()
-
-        with stop.on_set(interrupt):
-            yield
 
     def _awake(self) -> None:
         with contextlib.suppress(OSError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import signal
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from lab.engine.sandboxes.base import ExecResult, Output
+from lab.engine.stop import StopSignal
 
 # Codes of a command that could not be started, and where the kept shell says that it reports this.
 _NOT_STARTED = (126, 127)
@@ -25,6 +28,29 @@ class Ended(NamedTuple):
     interrupted: bool
     shell_restarted: bool
     seconds: float
+
+
+class Interruptible(Protocol):
+    """A command that is followed; whoever follows it looks at this when it is woken."""
+
+    interrupt_asked: bool
+
+
+@contextlib.contextmanager
+def interrupted_by(
+    stop: StopSignal | None, command: Interruptible, wake: Callable[[], None]
+) -> Iterator[None]:
+    """While inside, `stop` asks for the command's end and wakes who follows it."""
+    if stop is None:
+        yield
+        return
+
+    def interrupt() -> None:
+        command.interrupt_asked = True
+        wake()
+
+    with stop.on_set(interrupt):
+        yield
 
 
 def result_of(ended: Ended, out_of_memory: bool) -> ExecResult:

@@ -20,6 +20,7 @@ from typing import Any
 from lab.engine.sandboxes.base import IsOrphan, SandboxSpec
 from lab.engine.sandboxes.cgroup import remove_folders
 from lab.engine.sandboxes.processes import Table, descendants, entry, is_running, kill_selected, send
+from lab.engine.sandboxes.starter import boot_identifier
 
 MARKER = "sandbox.json"
 # A folder of this name is nobody's any more: what is left of it is removed by whoever finds it.
@@ -66,7 +67,7 @@ class SandboxFolders:
             "label": spec.label,
             "kind": kind,
             "identifier": self.identifier,
-            "boot": _boot_identifier(),
+            "boot": boot_identifier(),
             "starter": [starter.pid, starter.start] if starter is not None else None,
             "processes": numbered,
             "groups": [str(path) for path in groups],
@@ -206,7 +207,7 @@ def _remove_if_empty(folder: Path, scratch_root: Path) -> None:
 
 def _starter_lives(content: dict[str, Any]) -> bool:
     starter = content.get("starter")
-    return starter is not None and content["boot"] == _boot_identifier() and is_running(*starter)
+    return starter is not None and content["boot"] == boot_identifier() and is_running(*starter)
 
 
 def _markers(scratch_root: Path) -> Iterator[Path]:
@@ -224,7 +225,7 @@ def _matching(scratch_root: Path, pattern: str) -> list[Path]:
 def _kill_marked(content: dict[str, Any]) -> None:
     """Kill by three signs: recorded processes and all below, the group, the mark in the environment."""
     roots = set()
-    if content["boot"] == _boot_identifier():
+    if content["boot"] == boot_identifier():
         roots = {pid for pid, start in content["processes"] if is_running(pid, start)}
     # A supervisor that is stopped cannot restart what is killed next.
     send(roots, signal.SIGSTOP)
@@ -246,10 +247,3 @@ def _has_mark(pid: int, mark: bytes) -> bool:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-
-
-def _boot_identifier() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

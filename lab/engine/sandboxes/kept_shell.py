@@ -15,11 +15,11 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab.engine.errors import SandboxLostError
-from lab.engine.sandboxes.ending import Ended
+from lab.engine.sandboxes.ending import Ended, interrupted_by
 from lab.engine.sandboxes.output import OutputCollector
 from lab.engine.sandboxes.processes import boot_ticks
 from lab.engine.sandboxes.shell_program import Descriptors, begin_file, control_program, next_file
@@ -113,8 +113,7 @@ class KeptShell:
         """Let the running and each later command fail with this reason. Quick; from any thread."""
         if self._lost is None:
             self._lost = reason
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        self._awake()
 
     def close(self) -> None:
         """Close everything, once the thread that runs a command has left. `abandon` first."""
@@ -156,25 +155,18 @@ class KeptShell:
             self.read_leaders()
             self.raise_if_lost()
             try:
-                with _Command(self, body, stdin, output_limit) as command, self._listening(command, stop):
+                with (
+                    _Command(self, body, stdin, output_limit) as command,
+                    interrupted_by(stop, command, self._awake),
+                ):
                     return command.follow(timeout, killer)
             except OSError as error:
                 self.abandon(f"The sandbox's control folder or pipe broke: {error}")
                 raise SandboxLostError(str(self._lost)) from error
 
-    @contextlib.contextmanager
-    def _listening(self, command: _Command, stop: StopSignal | None) -> Iterator[None]:
-        if stop is None:
-            yield
-            return
-
-        def interrupt() -> None:
-            command.interrupt_asked = True
-            with contextlib.suppress(OSError):
-                os.eventfd_write(self._wake, 1)
-
-        with stop.on_set(interrupt):
-            yield
+    def _awake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
 
     # What follows is for _Command, the other half of this class.
 
