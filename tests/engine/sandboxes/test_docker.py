@@ -258,7 +258,8 @@ def test_use_is_read_from_the_control_group_or_else_asked_of_the_daemon(
 
 
 def test_the_daemons_answer_under_version_2_has_no_peak_and_this_is_said() -> None:
-    # Recorded of a daemon on cgroup v2; this machine's own kernel may have version 1.
+    # Written by hand after the documentation of the daemon's API, not recorded: the machines that these tests
+    # ran on until now have version 1.
     said = {
         "memory_stats": {"usage": 7_340_032, "limit": 2_147_483_648, "stats": {"anon": 90_112}},
         "cpu_stats": {"cpu_usage": {"total_usage": 35_117_000, "usage_in_usermode": 12_000_000}},
@@ -270,7 +271,7 @@ def test_the_daemons_answer_under_version_2_has_no_peak_and_this_is_said() -> No
 def test_a_control_group_of_version_2_is_found_where_systemd_puts_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Files as a machine with version 2 has them; this machine's own kernel may have version 1.
+    # Files written by hand in the form the kernel documents, not copied from a machine with version 2.
     folder = tmp_path / "system.slice" / "docker-0123abcd.scope"
     folder.mkdir(parents=True)
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
