@@ -1,0 +1,1 @@
+"""Formats of trajectories that other programs write and read."""

@@ -1,0 +1,7 @@
+"""Every importer, in the order in which they are asked whether a document is theirs."""
+
+from __future__ import annotations
+
+from lab.engine.formats.base import Format
+
+FORMATS: tuple[Format, ...] = ()
