@@ -66,7 +66,7 @@ class SandboxImage(Base):
 
 
 class SandboxBounds(Base):
-    """The limits a sandbox was started with; None is no limit. Whether one is held, the notes say."""
+    """The limits that hold in a sandbox; None is no limit, also where one was asked for: the notes say so."""
 
     memory_bytes: int | None = None
     processes: int | None = None

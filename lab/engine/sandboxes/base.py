@@ -131,7 +131,11 @@ class Image(NamedTuple):
 
 
 class SandboxFacts(NamedTuple):
-    """What is said of a running sandbox in the log and on the page. `limits` are those that hold there."""
+    """What is said of a running sandbox in the log and on the page.
+
+    `limits` are those that hold there; in place of one that was asked for and does not hold stands None, and
+    the notes say so.
+    """
 
     kind: str
     isolation: str

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import cgroup
-from lab.engine.sandboxes.base import IsOrphan, Progress, SandboxFacts, SandboxSpec
+from lab.engine.sandboxes.base import IsOrphan, Progress, SandboxFacts, SandboxLimits, SandboxSpec
 from lab.engine.sandboxes.folders import (
     SandboxFolders,
     create_folders,
@@ -115,7 +115,8 @@ class BubblewrapProvider:
             log = _content(folders.control / "log")
             folders.remove()
             raise lost("The bubblewrap sandbox could not be started", error, log) from error
-        return LocalSandbox(self._facts(spec, folders, [*notes, *self._notes(ability)]), parts)
+        limits = cgroup.held(group, spec.limits)
+        return LocalSandbox(self._facts(spec, folders, limits, [*notes, *self._notes(ability)]), parts)
 
     def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
         return reap(scratch_root, is_orphan, self.kind)
@@ -238,7 +239,9 @@ class BubblewrapProvider:
         enter = ["unshare", "--user", "--map-current-user", "--"] if user_namespace else []
         return [*drop, "--inh-caps=-all", "--no-new-privs", "--", *enter]
 
-    def _facts(self, spec: SandboxSpec, folders: SandboxFolders, notes: Sequence[str]) -> SandboxFacts:
+    def _facts(
+        self, spec: SandboxSpec, folders: SandboxFolders, limits: SandboxLimits, notes: Sequence[str]
+    ) -> SandboxFacts:
         return SandboxFacts(
             kind=self.kind,
             isolation="bubblewrap",
@@ -246,6 +249,7 @@ class BubblewrapProvider:
             workspace=spec.workspace,
             network=spec.limits.network,
             notes=tuple(notes),
+            limits=limits,
         )
 
     def _notes(self, ability: _Ability) -> list[str]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,6 +149,18 @@ def create(name: str, limits: SandboxLimits) -> tuple[ControlGroup | None, list[
         if wanted is not None and controller not in controllers:
             notes.append(f"The limit on {what} is not enforced: its control group is not writable here.")
     return group, notes
+
+
+def held(group: ControlGroup | None, limits: SandboxLimits) -> SandboxLimits:
+    """What of `limits` holds in a sandbox of this group, None in place of what does not; disk never does."""
+    controllers = group.controllers if group is not None else frozenset()
+    return replace(
+        limits,
+        memory_bytes=limits.memory_bytes if "memory" in controllers else None,
+        processes=limits.processes if "pids" in controllers else None,
+        cpu_cores=limits.cpu_cores if "cpu" in controllers else None,
+        disk_bytes=None,
+    )
 
 
 def _create_version_1(name: str, limits: SandboxLimits) -> ControlGroup | None:

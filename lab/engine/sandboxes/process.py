@@ -76,7 +76,8 @@ class ProcessProvider:
             identifier=folders.identifier,
             workspace=str(folders.workspace),
             network=True,
-            notes=(_NOT_ISOLATED, *notes, *missing),
+            notes=(_NOT_ISOLATED, *notes, *missing, "Disk space is not limited."),
+            limits=cgroup.held(group, spec.limits),
         )
         return LocalSandbox(facts, parts)
 

@@ -38,6 +38,17 @@ def test_its_facts_say_what_it_is(place: Place, start: Start) -> None:
     assert facts.notes
 
 
+def test_its_facts_say_of_each_limit_that_it_holds_or_that_it_is_none(start: Start) -> None:
+    asked = SandboxLimits(memory_bytes=512 * 1024**2, processes=99, cpu_cores=1.5, disk_bytes=10**9)
+    facts = start(limits=asked).facts
+    assert facts.limits is not None
+    notes = " ".join(facts.notes)
+    assert facts.limits.memory_bytes == (None if "limit on memory is not" in notes else 512 * 1024**2)
+    assert facts.limits.processes == (None if "limit on number of processes is not" in notes else 99)
+    assert facts.limits.cpu_cores == (None if "limit on CPU is not" in notes else 1.5)
+    assert facts.limits.disk_bytes == (None if "Disk space is not limited" in notes else 10**9)
+
+
 def test_the_provider_says_where_the_workspace_will_be(
     provider: SandboxProvider, make_spec: MakeSpec, start: Start
 ) -> None:
