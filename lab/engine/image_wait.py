@@ -16,6 +16,11 @@ Purpose = Literal["agent", "verification"]
 # Told in words what is done for the image. May raise, which breaks it off.
 Show = Callable[[str], None]
 
+# Between tries when a registry is away: attempts that follow each other at once would all find it so.
+_PAUSES_SECONDS = (1, 2, 4, 8)
+# What came to nothing after longer than that is left to another attempt.
+_PATIENCE_SECONDS = 60.0
+
 
 class Draft(Protocol):
     """As a sink takes text that is still streaming."""
@@ -43,11 +48,12 @@ def get_image(
 ) -> None:
     """Have the provider get what the sandboxes of `spec` are made from.
 
-    Emits `image_requested` and `image_ready`, and shows how far it is, only when the image is not there.
+    Emits `image_requested` and `image_ready`, and shows how far it is, only when the image is not there. One
+    that cannot be had for now (its registry is away) is asked for again, for some fifteen seconds.
 
     Raises:
         AttemptStoppedError: `stop` broke it off.
-        SandboxLostError: it cannot be had.
+        SandboxLostError: it cannot be had; retryable where a later attempt may have it.
         Whatever `show` raises.
     """
     started = time.monotonic()
@@ -62,15 +68,34 @@ def get_image(
         if show is not None:
             show(said(text, done, total))
 
-    try:
-        image = provider.prepare(spec, progress=progress, stop=stop)
-    except SandboxLostError:
-        if stop is not None and stop.reason is not None:
-            raise AttemptStoppedError(stop.reason, detail="broken off while its image came") from None
-        raise
+    stop = stop or StopSignal()
+    pauses = iter(_PAUSES_SECONDS)
+    while True:
+        try:
+            image = provider.prepare(spec, progress=progress, stop=stop)
+            break
+        except SandboxLostError as error:
+            if not stop.is_set():
+                may_come = requested and error.retryable and time.monotonic() - started < _PATIENCE_SECONDS
+                pause = next(pauses, 0) if may_come else 0
+                if pause == 0:
+                    raise
+                _wait(pause, error, show, stop)
+            if stop.reason is not None:
+                raise AttemptStoppedError(stop.reason, detail="broken off while its image came") from None
     if requested and image is not None:
         seconds = time.monotonic() - started
         emit(ImageReady(purpose=purpose, image=_image(image), seconds=seconds))
+
+
+def _wait(seconds: int, error: SandboxLostError, show: Show | None, stop: StopSignal) -> None:
+    """Count down to the next try, so that whoever is shown it can break it off."""
+    for left in range(seconds, 0, -1):
+        if stop.is_set():
+            return
+        if show is not None:
+            show(f"tried again in {left} s: {error}")
+        stop.wait(1.0)
 
 
 def said(text: str, done: int | None, total: int | None) -> str:
