@@ -183,8 +183,8 @@ def sandbox_facts(payload: JSONObject, verified_in: JSONObject | None = None) ->
     if payload.get("sandbox"):
         facts["provider"] = short_text(payload["sandbox"])
     if payload.get("isolation"):
-        isolation = short_text(payload["isolation"])
-        facts["isolation"] = "none: not isolated" if isolation == "none" else isolation
+        shown = shown_sandbox(payload)
+        facts["isolation"] = (shown and shown.kept_apart) or short_text(payload["isolation"])
     if payload.get("network") is not None:
         facts["network"] = "with network" if payload["network"] else "no network"
     if "image" in payload:

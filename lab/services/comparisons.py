@@ -436,7 +436,8 @@ def _sandboxes(sides: Sequence[MadeWith]) -> tuple[list[Row], Light, str]:
             rows.append(Row(name, [NOBODY_KNOWS if value is None else Cell(value) for value in values]))
     order: tuple[State, ...] = ("different", "unknown", "same")
     worst: State = next((state for state in order if state in states), "unknown")
-    return rows, Light("sandbox", worst), ", ".join(alike)
+    # Some of them are told with commas of their own.
+    return rows, Light("sandbox", worst), "; ".join(alike)
 
 
 # ---- everything else ---------------------------------------------------------------------------------------

@@ -124,8 +124,9 @@ def test_two_runs_in_the_same_image_are_alike_though_their_containers_are_not() 
     comparison = compared(left, right)
     assert (comparison.sandbox_state.state, comparison.sandbox) == ("same", [])
     assert comparison.sandbox_alike == (
-        "provider docker, isolation container, network no network, image python:3.13, "
-        "content of the image sha256:aaaaaaaaaaaa, memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB"
+        "provider docker; isolation a container with no file of this machine, no new privileges, few "
+        "capabilities or none; network no network; image python:3.13; content of the image "
+        "sha256:aaaaaaaaaaaa; memory 2.1 GB; processes 512; CPU no limit; disk 10.0 GB"
     )
 
 
