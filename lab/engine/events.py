@@ -43,6 +43,50 @@ class AttemptStarted(Base):
     lab_version: str
 
 
+class ImportNote(BaseModel):
+    """What an importer did not take as it stood; `field` in the format's words."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: Literal["guessed", "lost", "missing"]
+    field: str
+    detail: str = ""
+
+
+class TrajectoryImported(Base):
+    """The attempt was recorded by another program, and its log was made from that program's file.
+
+    `format` with its version, `file` and `place` where it stood, `sha256` of what it was read from. `times`
+    says whether the events' times were recorded; where they were not, they are that of the import. `totals`
+    is what the file says of the whole run, `kept` the JSON of what it holds and the lab has no place for.
+    """
+
+    kind: Literal["trajectory_imported"] = "trajectory_imported"
+    format: str
+    file: str
+    place: str = ""
+    sha256: str
+    times: Literal["recorded", "partly", "not_recorded"]
+    steps_recorded: bool = True
+    totals: JSONObject = Field(default_factory=dict)
+    notes: list[ImportNote] = Field(default_factory=list)
+    kept: str = ""
+
+
+class SourceKept(Base):
+    """What an imported file holds at this place and the lab has no place for: its JSON.
+
+    `step` None: outside the steps. `about`: what it belongs to (`model_call`, `tool_call`, `message`,
+    `grading`, or the file's own word), `call_id` where that is a tool call.
+    """
+
+    kind: Literal["source_kept"] = "source_kept"
+    step: int | None = None
+    about: str
+    call_id: str = ""
+    kept: str
+
+
 class AttemptContinued(Base):
     """Another worker child goes on with the attempt from its log; what was in flight is marked before this.
 
@@ -172,7 +216,7 @@ class ModelCallFailed(Base):
     cost: Cost = Cost()
     partial: str = ""
     raw: str = ""
-    seconds: float
+    seconds: float | None
 
 
 class ModelCallInterrupted(Base):
@@ -224,7 +268,7 @@ class ToolCallFinished(Base):
     `message` is the result as it joins the conversation, with what the harness puts around the observation.
     `exit_code` is None for tools that run no command and for killed commands. `observation_dropped` counts
     characters cut from what the model sees.
-    `submitted`: by the harness's stop rule this call ended the agent's work.
+    `submitted`: by the harness's stop rule this call ended the agent's work. `seconds` None: not recorded.
     """
 
     kind: Literal["tool_call_finished"] = "tool_call_finished"
@@ -242,7 +286,7 @@ class ToolCallFinished(Base):
     out_of_memory: bool = False
     stdout: StreamFacts | None = None
     stderr: StreamFacts | None = None
-    seconds: float
+    seconds: float | None
 
 
 class ToolCallInterrupted(Base):
@@ -308,7 +352,8 @@ class HistoryRewritten(Base):
 class HarnessMessage(Base):
     """What the harness itself tells the model after the reply of `step`, as it joins the conversation.
 
-    `reason` names the feedback (`no_call`, `malformed`, …), `detail` says what exactly was wrong.
+    `reason` names the feedback (`no_call`, `malformed`, …), `detail` says what exactly was wrong. `notice`:
+    nothing was wrong with the reply, the harness has something to say.
     """
 
     kind: Literal["harness_message"] = "harness_message"
@@ -412,7 +457,8 @@ class VerificationFinished(Base):
     detail: str = ""
     exit_code: int | None = None
     log: str = ""
-    seconds: float
+    rewards: dict[str, float] = Field(default_factory=dict, exclude_if=lambda rewards: not rewards)
+    seconds: float | None
     peak_memory_bytes: int | None = None
     cpu_seconds: float | None = None
     wall_seconds: float | None = None
@@ -420,7 +466,10 @@ class VerificationFinished(Base):
 
 
 class AttemptEnded(Base):
-    """Why the attempt ended and what it used. `error` is text for people, "" when nothing broke."""
+    """Why the attempt ended and what it used. `error` is text for people, "" when nothing broke.
+
+    `exit_reason` "" and None elsewhere: an imported file does not say.
+    """
 
     kind: Literal["attempt_ended"] = "attempt_ended"
     exit_reason: str
@@ -430,7 +479,7 @@ class AttemptEnded(Base):
     steps: int
     peak_memory_bytes: int | None = None
     cpu_seconds: float | None = None
-    wall_seconds: float
+    wall_seconds: float | None
     agent_seconds: float | None = None
     measured_by: str = ""
 
@@ -458,6 +507,8 @@ class SecretPurged(Base):
 
 Event = Annotated[
     AttemptStarted
+    | TrajectoryImported
+    | SourceKept
     | AttemptContinued
     | ImageRequested
     | ImageReady

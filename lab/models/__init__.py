@@ -4,6 +4,7 @@ from lab.models.endpoints import Endpoint, Model, Preflight, PriceCard
 from lab.models.experiments import Arm, Attempt, Experiment, Run
 from lab.models.flags import LEAKED_CALLS, Flag
 from lab.models.harnesses import Harness, HarnessVersion
+from lab.models.interchange import Import, ImportedGrading, ImportedTrajectory
 from lab.models.log import Blob, Call, Control, Draft, Event, Purge
 from lab.models.people import ApiToken, Consent, Membership, Role, SignInFailure, SignInLink
 from lab.models.tasks import HiddenTaskPart, Task, TaskCheck, TaskSet
@@ -26,6 +27,9 @@ __all__ = [
     "Harness",
     "HarnessVersion",
     "HiddenTaskPart",
+    "Import",
+    "ImportedGrading",
+    "ImportedTrajectory",
     "Membership",
     "Model",
     "Preflight",

@@ -135,6 +135,9 @@ class StepView:
     calls: list[CallView] = field(default_factory=list)
     rewritten: list[LogEvent] = field(default_factory=list)
     told: list[LogEvent] = field(default_factory=list)
+    # What a harness says without finding fault, and what an imported file holds besides.
+    notices: list[LogEvent] = field(default_factory=list)
+    kept: list[LogEvent] = field(default_factory=list)
     state: StepState = "answering"
 
     @property
@@ -319,8 +322,15 @@ def _rewritten(view: StepView, event: LogEvent) -> None:
 
 
 def _told(view: StepView, event: LogEvent) -> None:
+    if event.payload.get("reason") == "notice":
+        view.notices.append(event)
+        return
     view.told.append(event)
     view.state = "done"
+
+
+def _kept(view: StepView, event: LogEvent) -> None:
+    view.kept.append(event)
 
 
 def _same_call(call: CallView, event: LogEvent) -> bool:
@@ -338,4 +348,5 @@ _HANDLERS: dict[str, Callable[[StepView, LogEvent], None]] = {
     "workspace_changed": _changed,
     "history_rewritten": _rewritten,
     "harness_message": _told,
+    "source_kept": _kept,
 }

@@ -11,7 +11,8 @@ from lab.render.blocks import output_block, said_block
 from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
-from lab.render.numbers import clock, dollars, duration, moment, plural, size
+from lab.render.imported import source_kept, trajectory_imported
+from lab.render.numbers import NOT_RECORDED, clock, dollars, duration, moment, plural, size
 from lab.render.parting import parting_of
 from lab.render.sandboxes import ShownImage, limit_words, shown_image
 from lab.render.text import excerpt, one_line, safe, visible_html, words_of
@@ -301,7 +302,7 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
     memory = payload.get("peak_memory_bytes")
     facts = [
         plural(int(_number(payload.get("steps")) or 0), "step"),
-        clock(_number(payload.get("wall_seconds")) or 0.0),
+        _clock(payload.get("wall_seconds")),
         # A sandbox that never ran anything measured nothing.
         f"peak memory {size(memory) if isinstance(memory, int) and memory else 'unknown'}",
     ]
@@ -310,9 +311,14 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
         parting = parting_of(payload["error"])
         facts.append(_text(parting.head if parting else payload["error"], 600))
     broken = reason in INFRASTRUCTURE_REASONS
-    why = f"exit reason <b>{_text(reason)}</b>{said}"
+    why = f"exit reason <b>{_text(reason) or NOT_RECORDED}</b>{said}"
     words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}"
     return words, "infrastructure" if broken else "attempt", "bolt" if broken else "target", ""
+
+
+def _clock(seconds: Any) -> str:
+    known = _number(seconds)
+    return f"wall time {NOT_RECORDED}" if known is None else str(clock(known))
 
 
 def _run_ended(run: int, event: LogEvent) -> Moment:
@@ -320,7 +326,7 @@ def _run_ended(run: int, event: LogEvent) -> Moment:
     verdict = words_of(payload.get("verdict"))
     graded = OUTCOMES[verdict][2] if verdict in OUTCOMES else "not graded"
     return (
-        f"Run ended, exit reason <b>{_text(payload.get('exit_reason'))}</b>, {graded}",
+        f"Run ended, exit reason <b>{_text(payload.get('exit_reason')) or NOT_RECORDED}</b>, {graded}",
         "end-of-run",
         "flag",
         "",
@@ -362,4 +368,6 @@ _HANDLERS: dict[str, Callable[[int, LogEvent], Moment]] = {
     "attempt_ended": _attempt_ended,
     "run_ended": _run_ended,
     "secret_purged": _secret_purged,
+    "trajectory_imported": trajectory_imported,
+    "source_kept": source_kept,
 }

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from lab.render.text import safe
 
 UNKNOWN = safe('<span class="unknown">unknown</span>')
+NOT_RECORDED = safe('<span class="unknown">not recorded</span>')
 MINUS = "−"
 
 

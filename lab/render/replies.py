@@ -111,6 +111,21 @@ def told_blocks(run: int, view: StepView) -> list[str]:
     return blocks
 
 
+def notice_blocks(run: int, view: StepView) -> list[str]:
+    """What the harness said after the step without finding fault with the reply."""
+    return [
+        output_block(
+            excerpt((event.payload.get("message") or {}).get("content")),
+            run=run,
+            seq=event.seq,
+            part="content",
+            title="The harness told the model",
+            icon_name="speech",
+        )
+        for event in view.notices
+    ]
+
+
 _REWRITTEN = {
     "condensed": "Before this request the harness condensed {count} of the conversation",
     "requeried": "Before this request the harness took out {count}: replies that were not understood, and "

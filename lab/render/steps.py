@@ -12,9 +12,17 @@ from lab.render.blocks import note, reasoning_block
 from lab.render.calls import call_block, main_argument
 from lab.render.fold import LogEvent, StepView
 from lab.render.icons import icon
+from lab.render.imported import kept_block
 from lab.render.numbers import dollars, duration, growing, moment, plural
 from lab.render.parting import is_parting, parting_of
-from lab.render.replies import rewritten_block, said, told_blocks, told_words, unexecuted_blocks
+from lab.render.replies import (
+    notice_blocks,
+    rewritten_block,
+    said,
+    told_blocks,
+    told_words,
+    unexecuted_blocks,
+)
 from lab.render.results import step_clock, step_result
 from lab.render.text import excerpt, first_lines, one_line, safe, visible_html, words_of
 
@@ -148,6 +156,8 @@ def _body(run: int, view: StepView) -> str:
     elif view.state == "answering":
         parts.append(_answering(view))
     parts += [call_block(run, call, alone=len(view.calls) == 1) for call in view.calls]
+    parts += notice_blocks(run, view)
+    parts += [kept_block(run, event) for event in view.kept]
     return "".join(parts)
 
 

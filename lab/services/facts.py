@@ -103,6 +103,11 @@ def _count_time(facts: RunFacts, entry: Entry) -> None:
     clock = dict(facts.agent_clock or {})
     if entry.kind == "attempt_started":
         clock = {}
+    if entry.kind == "trajectory_imported" and entry.payload["times"] != "recorded":
+        clock = {"unrecorded": True}
+    if clock.get("unrecorded"):
+        facts.agent_clock = clock
+        return
     if not clock and entry.kind != "model_call_started":
         facts.agent_clock = clock
         return
@@ -177,7 +182,7 @@ def _reply(facts: RunFacts, payload: JSONObject) -> None:
 
 def _harness_message(facts: RunFacts, entry: Entry) -> None:
     facts.pending = {}
-    if facts.format_errors is not None:
+    if facts.format_errors is not None and entry.payload.get("reason") != "notice":
         facts.format_errors += 1
 
 

@@ -403,7 +403,9 @@ _PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
     "command": (("arguments", "command"),),
 } | {
     name: ((name,),)
-    for name in ("observation", "whole", "raw_arguments", "partial", "raw", "patch", "log", "final_message")
+    for name in (
+        *("observation", "whole", "raw_arguments", "partial", "raw", "patch", "log", "final_message", "kept"),
+    )
 }
 
 

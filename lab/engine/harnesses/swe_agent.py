@@ -169,7 +169,7 @@ class _Loop(Loop):
     def _note(self, event: Event) -> None:
         if isinstance(event, ToolCallFinished):
             self.timeouts_in_a_row = self.timeouts_in_a_row + 1 if event.timed_out else 0
-            self.execution_sec += event.seconds
+            self.execution_sec += event.seconds or 0.0
 
     def drive(self) -> Ending:
         """Where an error ends the run and something was changed, SWE-agent submits it by itself."""

@@ -77,7 +77,8 @@ class Reply(Frozen):
     """One finished answer of a model, raw and whole.
 
     `reasoning_field` is the name of the field the reasoning came in (`reasoning_content`, `reasoning`), or
-    "". Times are seconds from sending the request; `first_token_seconds` is None for an empty answer.
+    "". Times are seconds from sending the request; `first_token_seconds` is None for an empty answer, both
+    for a call that another program recorded without times.
     """
 
     content: str = ""
@@ -90,7 +91,7 @@ class Reply(Frozen):
     response_id: str = ""
     usage: Usage = Usage()
     first_token_seconds: float | None = None
-    seconds: float = 0.0
+    seconds: float | None = 0.0
 
     @property
     def cut_by_length(self) -> bool:

@@ -290,5 +290,5 @@ def _speed(reply: Reply | None) -> float | None:
     """Output tokens a second, from the first one on; None where nothing can be measured."""
     if reply is None or reply.first_token_seconds is None or not reply.usage.output_total:
         return None
-    seconds = reply.seconds - reply.first_token_seconds
+    seconds = (reply.seconds or 0.0) - reply.first_token_seconds
     return round(reply.usage.output_total / seconds, 1) if seconds > 0.05 else None

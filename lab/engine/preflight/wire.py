@@ -25,17 +25,17 @@ _FEWEST_COUNTED = 4
 def buffered(seen: Seen) -> Iterator[Finding]:
     """All pieces of an answer came at its end, faster than anything writes."""
     for exchange, reply in seen.answered("thinking", "streamed", "long"):
-        first, tokens = reply.first_token_seconds, reply.usage.output_total or 0
+        first, tokens, whole = reply.first_token_seconds, reply.usage.output_total or 0, reply.seconds or 0.0
         if not reply.reasoning:
             # What a model thought that is not shown came before the first piece.
             tokens -= reply.usage.reasoning or 0
         if reply.tool_calls and not reply.content:
             # Many servers send a call whole, once its parser has read it.
             continue
-        if not _is_stream(exchange) or first is None or reply.seconds < _A_WAIT or tokens < _FEWEST_TOKENS:
+        if not _is_stream(exchange) or first is None or whole < _A_WAIT or tokens < _FEWEST_TOKENS:
             continue
-        if tokens > (reply.seconds - first) * _FASTEST:
-            detail = f"the first piece came after {first:.1f} s, the last after {reply.seconds:.1f} s"
+        if tokens > (whole - first) * _FASTEST:
+            detail = f"the first piece came after {first:.1f} s, the last after {whole:.1f} s"
             yield finding("stream_buffered", Evidence(exchange.probe, detail), detail=detail)
 
 
@@ -47,11 +47,11 @@ def may_be_buffered(seen: Seen) -> bool:
 
 
 def _came_at_once(exchange: Exchange, reply: Reply) -> bool:
-    first = reply.first_token_seconds
+    first, whole = reply.first_token_seconds, reply.seconds or 0.0
     pieces = sum(bool(set(delta) - {"role"}) for delta in exchange.deltas)
-    if first is None or pieces < _FEWEST_PIECES or reply.seconds < _A_SHORT_WAIT:
+    if first is None or pieces < _FEWEST_PIECES or whole < _A_SHORT_WAIT:
         return False
-    return reply.seconds - first < reply.seconds * _LAST_PART
+    return whole - first < whole * _LAST_PART
 
 
 def stream_ignored(seen: Seen) -> Iterator[Finding]:
