@@ -101,11 +101,25 @@ class Format(Protocol):
 def parsed(text: str) -> Any:
     """A JSON text's value; NaN and the infinities, which are no JSON, as texts of these names.
 
+    A whole number of more digits than Python converts is a text as well.
+
     Raises:
         json.JSONDecodeError: no JSON.
         RecursionError: nested too deeply.
     """
-    return json.loads(text, parse_constant=str)
+    try:
+        return json.loads(text, parse_constant=str)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return json.loads(text, parse_constant=str, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
 
 
 def load_json(document: Document) -> Any:

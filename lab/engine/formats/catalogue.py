@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (Atif(),)
