@@ -16,10 +16,11 @@ Purpose = Literal["agent", "verification"]
 # Told in words what is done for the image. May raise, which breaks it off.
 Show = Callable[[str], None]
 
-# Between tries when a registry is away: attempts that follow each other at once would all find it so.
+# Between tries when a daemon or a registry is away: attempts that follow each other at once would all find it
+# so, and a daemon takes seconds to be restarted.
 _PAUSES_SECONDS = (1, 2, 4, 8)
-# What came to nothing after longer than that is left to another attempt.
-_PATIENCE_SECONDS = 60.0
+# What came to nothing after longer than that, as with a daemon that hangs, is left to another attempt.
+_PATIENCE_SECONDS = 20.0
 
 
 class Draft(Protocol):
@@ -48,8 +49,8 @@ def get_image(
 ) -> None:
     """Have the provider get what the sandboxes of `spec` are made from.
 
-    Emits `image_requested` and `image_ready`, and shows how far it is, only when the image is not there. One
-    that cannot be had for now (its registry is away) is asked for again, for some fifteen seconds.
+    Emits `image_requested` and `image_ready`, and shows how far it is, only when the image is not there. A
+    daemon or registry that is away is asked again, for some fifteen seconds.
 
     Raises:
         AttemptStoppedError: `stop` broke it off.
@@ -76,7 +77,7 @@ def get_image(
             break
         except SandboxLostError as error:
             if not stop.is_set():
-                may_come = requested and error.retryable and time.monotonic() - started < _PATIENCE_SECONDS
+                may_come = error.retryable and time.monotonic() - started < _PATIENCE_SECONDS
                 pause = next(pauses, 0) if may_come else 0
                 if pause == 0:
                     raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -324,21 +325,30 @@ class _Retagged:
 
 
 class _Away:
-    """A provider whose registry is away for the first `tries` tries."""
+    """A provider whose registry, or `daemon`, is away for the first `tries` tries; `took` lets time pass."""
 
     kind = "docker"
 
-    def __init__(self, tries: int, *, retryable: bool = True, known_here: bool = False) -> None:
-        self.tries, self.retryable, self.known_here = tries, retryable, known_here
+    def __init__(
+        self,
+        tries: int,
+        *,
+        retryable: bool = True,
+        daemon: bool = False,
+        took: Callable[[], None] | None = None,
+    ) -> None:
+        self.tries, self.retryable, self.daemon, self.took = tries, retryable, daemon, took
         self.asked = 0
 
     def prepare(
         self, spec: SandboxSpec, *, progress: Progress | None = None, stop: StopSignal | None = None
     ) -> Image:
         self.asked += 1
-        if progress is not None and not self.known_here:
+        if progress is not None and not self.daemon:
             progress(f"pulling {spec.image}", None, None)
         if self.asked <= self.tries:
+            if self.took is not None:
+                self.took()
             raise SandboxLostError("the registry is away", retryable=self.retryable)
         return Image(spec.image, "sha256:here")
 
@@ -385,9 +395,28 @@ def test_a_registry_that_stays_away_is_given_up_within_half_a_minute() -> None:
     assert 10 < stop.waited < 30
 
 
-@pytest.mark.parametrize("why", [{"retryable": False}, {"known_here": True}])
-def test_what_another_try_does_not_mend_is_told_at_once(why: dict[str, bool]) -> None:
-    provider, stop = _Away(1, **why), _Hurried()
+def test_what_another_try_does_not_mend_is_told_at_once() -> None:
+    provider, stop = _Away(1, retryable=False), _Hurried()
+    with pytest.raises(SandboxLostError):
+        _get(provider, stop)
+    assert (provider.asked, stop.waited) == (1, 0.0)
+
+
+def test_a_daemon_that_is_restarted_costs_no_attempt() -> None:
+    provider, stop = _Away(3, daemon=True), _Hurried()
+    assert _get(provider, stop)[0] == []
+    assert provider.asked == 4
+
+
+def test_a_daemon_that_hangs_is_not_asked_again_by_the_same_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, passed = time.monotonic, 0.0
+
+    def hang() -> None:
+        nonlocal passed
+        passed += 25.0
+
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed)
+    provider, stop = _Away(1, daemon=True, took=hang), _Hurried()
     with pytest.raises(SandboxLostError):
         _get(provider, stop)
     assert (provider.asked, stop.waited) == (1, 0.0)
