@@ -9,10 +9,16 @@ from typing import Literal
 from django.db import DatabaseError, connection
 
 # Any numbers; they are PostgreSQL's names for these locks.
-_LOCKS = {"prepare": 0x1AB_0001, "claim": 0x1AB_0002, "models": 0x1AB_0003, "harnesses": 0x1AB_0004}
+_LOCKS = {
+    "prepare": 0x1AB_0001,
+    "claim": 0x1AB_0002,
+    "models": 0x1AB_0003,
+    "harnesses": 0x1AB_0004,
+    "imports": 0x1AB_0005,
+}
 
 
-def one_at_a_time(what: Literal["claim", "models", "harnesses"]) -> None:
+def one_at_a_time(what: Literal["claim", "models", "harnesses", "imports"]) -> None:
     """Wait for the others that do this; the lock ends with the transaction.
 
     On SQLite a transaction has the whole database to itself from its beginning.

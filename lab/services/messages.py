@@ -11,11 +11,13 @@ from django.conf import settings
 from django.db import transaction
 
 RUNS_QUEUE = "runs"
-# What people wait for while they look: preflights. Runs never take the worker's last `SHORT_CHILDREN`.
+# What people wait for while they look: preflights, imports. Runs never take the worker's last
+# `SHORT_CHILDREN`.
 SHORT_QUEUE = "short"
 SHORT_CHILDREN = 2
 CLAIM_TASK = "lab.worker.claim_and_run"
 EXAMINE_TASK = "lab.worker.examine"
+IMPORT_TASK = "lab.worker.read_import"
 # A message nobody took for so long is superfluous: the tick has rung again since.
 EXPIRES_SECONDS = 120
 
@@ -24,20 +26,25 @@ _log = logging.getLogger(__name__)
 
 def ring_workers(*, runs: int = 1) -> None:
     """Queue one message for each of `runs` runs once the transaction is committed, at most one a slot."""
-    transaction.on_commit(lambda: _sender.send(runs))
+    transaction.on_commit(lambda: _senders[CLAIM_TASK].send(runs))
 
 
 def ring_for_preflights() -> None:
     """Queue one message, for one preflight that waits, once the transaction is committed."""
-    transaction.on_commit(lambda: _short_sender.send(1))
+    transaction.on_commit(lambda: _senders[EXAMINE_TASK].send(1))
+
+
+def ring_for_imports() -> None:
+    """Queue one message, for one import that waits, once the transaction is committed."""
+    transaction.on_commit(lambda: _senders[IMPORT_TASK].send(1))
 
 
 class _Sender:
     """Sends on a thread of its own: whoever launches waits neither for a broker that is away nor for Celery,
     which takes half a second to load."""
 
-    def __init__(self, *, short: bool) -> None:
-        self._short = short
+    def __init__(self, task: str) -> None:
+        self._task = task
         # Guards the two fields below: requests and the threads of a run ring at once.
         self._lock = threading.Lock()
         self._due = 0
@@ -60,18 +67,14 @@ class _Sender:
                 self._sends = count > 0
             if not count:
                 return
-            if self._short:
-                _send_short(count)
-            else:
+            if self._task == CLAIM_TASK:
                 _send(count)
+            else:
+                _queue_messages(self._task, SHORT_QUEUE, count)
 
 
 def _send(count: int) -> None:
     _queue_messages(CLAIM_TASK, RUNS_QUEUE, count)
-
-
-def _send_short(count: int) -> None:
-    _queue_messages(EXAMINE_TASK, SHORT_QUEUE, count)
 
 
 def _queue_messages(task: str, queue: str, count: int) -> None:
@@ -86,10 +89,10 @@ def _queue_messages(task: str, queue: str, count: int) -> None:
 
 
 def _begin_anew() -> None:
-    global _sender, _short_sender
-    _sender, _short_sender = _Sender(short=False), _Sender(short=True)
+    _senders.update((task, _Sender(task)) for task in (CLAIM_TASK, EXAMINE_TASK, IMPORT_TASK))
 
 
-_sender, _short_sender = _Sender(short=False), _Sender(short=True)
+_senders: dict[str, _Sender] = {}
+_begin_anew()
 # A fork has no thread of its parent's.
 os.register_at_fork(after_in_child=_begin_anew)

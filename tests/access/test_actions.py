@@ -17,8 +17,8 @@ from lab import services
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.yaml_form import to_yaml
-from lab.models import Preflight, PriceCard, Role, Run
-from lab.services import tokens
+from lab.models import Import, Preflight, PriceCard, Role, Run
+from lab.services import interchange, tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
 from tests import builders
@@ -67,6 +67,13 @@ def card_of(run: Run) -> PriceCard:
     )
 
 
+def imported() -> Import:
+    """An import that receives files, without an end."""
+    row = Import.objects.create()
+    interchange.given_folder(row).mkdir(parents=True, exist_ok=True)
+    return row
+
+
 # How each action is taken; whatever else may be wrong with it, who may take it is asked first.
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "controls.ask": lambda run: {"run": run, "control": "pause"},
@@ -90,6 +97,11 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "replays.make": lambda run: {"arm": run.arm},
     "harnesses.create_version": lambda run: {"config": another_harness()},
     "harnesses.import_yaml": lambda run: {"text": to_yaml(another_harness())},
+    "interchange.start": lambda run: {"name": "old runs"},
+    "interchange.add_file": lambda run: {"imported": imported(), "name": "a.json", "chunks": [b"{}"]},
+    "interchange.submit": lambda run: {"imported": imported()},
+    "interchange.again": lambda run: {"imported": imported()},
+    "interchange.cancel": lambda run: {"imported": imported()},
     "isolation.consent_without_isolation": lambda run: {},
     "people.add": lambda run: {"name": "somebody-new", "role": "viewer", "base_url": BASE},
     "people.deactivate": lambda run: {"person": somebody()},
@@ -105,6 +117,7 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "runs.launch_again": lambda run: {"run": run},
     "runs.launch_replay": lambda run: {"runs": [run], "harness_version": run.arm.harness_version},
     "sign_in.set_password": lambda run: {"address": "192.0.2.1", "current": "", "new": "x", "again": "x"},
+    "otlp.receive": lambda run: {"spans": []},
     "tokens.make": lambda run: {"name": "nightly", "role": "viewer"},
     "tokens.revoke": lambda run: {},
     "tokens.visible": lambda run: {},
