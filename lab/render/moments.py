@@ -94,8 +94,8 @@ def _whom(payload: Mapping[str, Any]) -> str:
 
 def _image_requested(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    action = "is built" if payload.get("action") == "build" else "is pulled"
-    return f"Image{_whom(payload)} {_text(payload.get('reference'))} {action}", "sandbox", "box", ""
+    begun = "Building" if payload.get("action") == "build" else "Pulling"
+    return f"{begun} the image{_whom(payload)} {_text(payload.get('reference'))}", "sandbox", "box", ""
 
 
 def _image_ready(run: int, event: LogEvent) -> Moment:

@@ -99,5 +99,13 @@ def _limit(key: str, value: object) -> str:
     if not isinstance(value, int | float):
         return "no limit" if value is None else "unknown"
     if key.endswith("_bytes"):
-        return str(size(int(value)))
+        return _as_set(int(value))
     return plural(int(value), "core") if key == "cpu_cores" and value == int(value) else f"{value:,.10g}"
+
+
+def _as_set(number: int) -> str:
+    """A limit in the unit it was set in: whole binary units as 256 MiB or 2 GiB, others as sizes are."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2)):
+        if number and number % factor == 0:
+            return f"{number // factor:,} {unit}"
+    return str(size(number))

@@ -50,7 +50,7 @@ def test_a_panel_says_provider_image_limits_and_isolation() -> None:
     assert (shown.line, shown.isolated) == ("docker, isolated, no network", True)
     assert (shown.image.reference, shown.image.short) == ("python:3.13", "sha256:bbbbbbbbbbbb")
     assert (shown.image.hash_name, shown.image.size) == ("digest", "412.0 MB")
-    assert shown.limits == "memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB"
+    assert shown.limits == "memory 2 GiB, processes 512, CPU no limit, disk 10.0 GB"
     assert "no file of this machine" in shown.kept_apart
     assert shown.notes == ("held by a watchdog",)
 
@@ -126,7 +126,7 @@ def test_two_runs_in_the_same_image_are_alike_though_their_containers_are_not() 
     assert comparison.sandbox_alike == (
         "provider docker; isolation a container with no file of this machine, no new privileges, few "
         "capabilities or none; network no network; image python:3.13; content of the image "
-        "sha256:aaaaaaaaaaaa; memory 2.1 GB; processes 512; CPU no limit; disk 10.0 GB"
+        "sha256:aaaaaaaaaaaa; memory 2 GiB; processes 512; CPU no limit; disk 10.0 GB"
     )
 
 
@@ -148,7 +148,7 @@ def test_what_an_older_log_does_not_say_of_its_sandbox_is_unknown() -> None:
     comparison = compared(left, right)
     assert rows(comparison)["provider"] == ["docker", "bubblewrap"]
     assert rows(comparison)["image"] == ["python:3.13", "unknown"]
-    assert rows(comparison)["memory"] == ["2.1 GB", "unknown"]
+    assert rows(comparison)["memory"] == ["2 GiB", "unknown"]
 
 
 def test_arms_whose_runs_had_the_same_sandbox_say_it_once_each() -> None:
@@ -171,7 +171,7 @@ def test_arms_whose_images_or_limits_differ_on_a_task_name_them() -> None:
     assert (
         "content of the image on dst-schedule: sha256:aaaaaaaaaaaa and sha256:cccccccccccc" in found.differing
     )
-    assert "memory on dst-schedule: 2.1 GB and 4.3 GB" in found.differing
+    assert "memory on dst-schedule: 2 GiB and 4 GiB" in found.differing
     assert "processes" not in found.differing
 
 
