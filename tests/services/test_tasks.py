@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.tasks.loader import load_task_set, practice_folder
@@ -84,6 +85,22 @@ def test_a_check_is_kept_with_what_is_wrong(db: None, tmp_path: Path) -> None:
     kept = TaskCheck.objects.get()
     assert (kept.task, kept.valid, kept.sandbox) == (task, False, "process")
     assert "should fail" in kept.detail
+
+
+def test_a_task_that_cannot_be_checked_keeps_no_other_from_it(
+    db: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_task_set(tmp_path / "set")
+    described = tmp_path / "set" / "adds" / "task.toml"
+    described.write_text(described.read_text() + '\n[environment]\nimage = "debian:12"\n')
+    passes = tmp_path / "set" / "subtracts" / "tests" / "tests" / "test_it.py"
+    passes.write_text("import it\ndef test_it(): assert it.it == 2\ndef test_other(): ...\n")
+    with pytest.raises(SystemExit) as ended:
+        call_command("check_tasks", str(tmp_path / "set"), "--sandbox", "process")
+    said = capsys.readouterr().out
+    assert "UNCHECKED  adds\n           environment.image: 'debian:12'" in said
+    assert "valid      subtracts\n" in said
+    assert ended.value.code == 2
 
 
 def test_check_tasks_says_which_task_is_invalid_and_exits_with_one(tmp_path: Path, data_folder: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -18,9 +18,22 @@ from lab.models import Task, TaskSet
 from lab.render.text import one_line
 from lab.services import isolation, tasks
 
+_WORDS = {True: "valid    ", False: "INVALID  ", None: "UNCHECKED"}
+
+
+class _Finding(NamedTuple):
+    """`valid` is None where the task could not be checked; `problems` say why it is not known to be valid."""
+
+    task: str
+    valid: bool | None
+    problems: list[str]
+
 
 class Command(BaseCommand):
-    help = "Check a task set; exits with 1 when a task is invalid."
+    help = (
+        "Read a task set into the lab and check it; exits with 1 when a task is invalid, "
+        "with 2 when one could not be checked."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -36,27 +49,37 @@ class Command(BaseCommand):
         try:
             task_set = _task_set(options["set"])
             kinds = _kinds(task_set, options["sandbox"])
-            findings = [
-                tasks.check_task(task=task, provider=isolation.provider(kind), progress=self._say_progress())
-                for task, kind in kinds
-            ]
         except LabError as error:
             raise CommandError(str(error)) from error
+        findings: list[_Finding] = []
+        for task, kind in kinds:
+            finding = self._checked(task, kind)
+            findings.append(finding)
+            if not options["json"]:
+                self._say(finding)
         if options["json"]:
-            facts = [
-                {"task": finding.task_id, "valid": finding.valid, "problems": list(finding.problems)}
-                for finding in findings
-            ]
             used = ", ".join(dict.fromkeys(kind for _, kind in kinds))
-            found = {"set": str(task_set), "sandbox": used, "tasks": facts}
+            found = {"set": str(task_set), "sandbox": used, "tasks": [each._asdict() for each in findings]}
             self.stdout.write(json.dumps(found, indent=2))
-        else:
-            for finding in findings:
-                self.stdout.write(f"{'valid  ' if finding.valid else 'INVALID'}  {finding.task_id}")
-                for problem in finding.problems:
-                    self.stdout.write(f"         {problem}")
-        if not all(finding.valid for finding in findings):
+        if any(finding.valid is False for finding in findings):
             sys.exit(1)
+        if any(finding.valid is None for finding in findings):
+            sys.exit(2)
+
+    def _checked(self, task: Task, kind: str) -> _Finding:
+        """What was found; a task whose sandbox cannot be had keeps no other from being checked."""
+        try:
+            result = tasks.check_task(
+                task=task, provider=isolation.provider(kind), progress=self._say_progress()
+            )
+        except LabError as error:
+            return _Finding(task.slug, None, [str(error)])
+        return _Finding(task.slug, result.valid, list(result.problems))
+
+    def _say(self, finding: _Finding) -> None:
+        self.stdout.write(f"{_WORDS[finding.valid]}  {finding.task}")
+        for problem in finding.problems:
+            self.stdout.write(f"           {problem}")
 
     def _say_progress(self) -> Progress:
         """Says what is done, and how far it is once a second."""
