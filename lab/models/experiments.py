@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from lab.models.endpoints import Endpoint
 from lab.models.flags import LEAKED_CALLS, Flag
+from lab.models.log import Event
 
 
 class Experiment(models.Model):
@@ -85,7 +86,14 @@ class RunQuerySet(models.QuerySet["Run"]):
     def for_rows(self) -> RunQuerySet:
         """Runs with everything a row of a list shows, in one query, and without prompts and settings."""
         leaks = Flag.objects.filter(run=OuterRef("pk"), code=LEAKED_CALLS, present=True)
-        runs = self.annotate(looks_like_a_parser_problem=Exists(leaks))
+        # An attempt's end is the last event or the one before: never a search through a long log.
+        ends = Event.objects.filter(
+            run=OuterRef("pk"), kind="attempt_ended", seq__gte=OuterRef("last_seq") - 1
+        )
+        runs = self.annotate(
+            looks_like_a_parser_problem=Exists(leaks),
+            last_end=Subquery(ends.order_by("-seq").values("payload")[:1]),
+        )
         return runs.select_related(
             "facts", "task", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
         ).defer(

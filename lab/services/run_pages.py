@@ -92,6 +92,7 @@ class Panel:
     exit_reason: str
     native_reason: str
     infrastructure: bool
+    why: str
     pending: Pending
     limits: list[Meter]
     tokens: list[TokenRow]
@@ -177,6 +178,7 @@ def panel(run: Run) -> Panel:
         if attempt and attempt.native_reason != reason
         else "",
         infrastructure=reason in INFRASTRUCTURE_REASONS,
+        why=why_it_broke(run),
         pending=_with_progress(run, _pending(run, facts), facts),
         limits=_limits(run, facts),
         tokens=bill.rows,
@@ -464,7 +466,8 @@ def _changed_words(files: list[ChangedFile]) -> str:
 class RunRow(NamedTuple):
     """One run as a list shows it. `list` is "active" or "ended": the list it belongs to.
 
-    `begun`: there is more to say of it than that it waits for its first turn.
+    `begun`: there is more to say of it than that it waits for its first turn. `pass_to_pass` is "" unless
+    something broke; `why` is what stopped a run that infrastructure stopped.
     """
 
     badge: Badge
@@ -475,6 +478,8 @@ class RunRow(NamedTuple):
     arm: str
     model: str
     fail_to_pass: str
+    pass_to_pass: str
+    why: str
     steps: str
     cost: str
     scripted: bool
@@ -497,10 +502,25 @@ def row_of(run: Run) -> RunRow:
         arm=f"{run.arm.harness_version} × {run.arm.model.name}",
         model=run.arm.model.name,
         fail_to_pass=passed_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
+        pass_to_pass=_broken(facts),
+        why=why_it_broke(run),
         steps="" if run.status == Run.Status.QUEUED else steps,
         cost=_row_cost(run, facts, free=free_words(run)),
         scripted=run.arm.model.endpoint.scripted,
     )
+
+
+def why_it_broke(run: Run) -> str:
+    """What stopped a run (read by `for_rows`) that infrastructure stopped, in one line; "" for others."""
+    if run.status != Run.Status.ENDED or run.exit_reason not in INFRASTRUCTURE_REASONS:
+        return ""
+    error = (getattr(run, "last_end", None) or {}).get("error")
+    return one_line(visible_text(error), 600) if isinstance(error, str) else ""
+
+
+def _broken(facts: RunFacts) -> str:
+    passed, total = facts.pass_to_pass_passed, facts.pass_to_pass_total
+    return "" if not facts.verdict or passed is None or passed == total else passed_of(passed, total)
 
 
 def _row_cost(run: Run, facts: RunFacts, *, free: str) -> str:

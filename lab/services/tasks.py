@@ -60,6 +60,14 @@ def current_task_set() -> TaskSet | None:
     return newest.filter(folder=str(practice_folder())).first() or newest.first()
 
 
+def newest_sets() -> list[TaskSet]:
+    """Of each set's name the one that was read last, the newest first."""
+    newest: dict[str, TaskSet] = {}
+    for task_set in TaskSet.objects.order_by("-pk"):
+        newest.setdefault(task_set.name, task_set)
+    return list(newest.values())
+
+
 def launchable_set(number: int) -> TaskSet | None:
     """The set of this number for the launch form; the one the first page offers where there is none."""
     return TaskSet.objects.filter(pk=number).first() or current_task_set()

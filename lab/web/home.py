@@ -72,13 +72,19 @@ def _to(experiment: Experiment) -> HttpResponse:
     return redirect("experiment", experiment.pk)
 
 
+# So many other task sets stand beside Launch; all of them are on their own page.
+_OTHER_SETS = 3
+
+
 def _context(form: LaunchForm, task_set: TaskSet | None, *, fresh: bool) -> dict[str, Any]:
+    others = [other for other in tasks.newest_sets() if task_set is None or other.name != task_set.name]
     return {
         "place": "home",
         "form": form,
         "fresh": fresh,
         "task_set": task_set,
-        "offered_set": tasks.current_task_set(),
+        "other_sets": others[:_OTHER_SETS],
+        "more_sets": max(0, len(others) - _OTHER_SETS),
         "isolation": isolation.isolation(),
         "running": overview.running(),
         "most_running": overview.RUNNING_SHOWN,

@@ -283,9 +283,22 @@ class TestTasksOfAnotherSet:
         assert f'href="/?set={number}#launch"' in operator.get("/tasks/").content.decode()
         page = operator.get(f"/?set={number}").content.decode()
         assert f'name="tasks" value="{with_image.pk}"' in page
-        assert "launch practice 1" in text_of(page)
-        assert f'value="{with_image.pk}"' not in operator.get("/").content.decode()
+        assert "small 1 or of practice 1" in text_of(page)
+        first_page = operator.get("/").content.decode()
+        assert f'value="{with_image.pk}"' not in first_page
+        assert f'href="/?set={number}#launch"' in first_page
         assert 'name="tasks"' in operator.get("/?set=999999").content.decode()
+
+    def test_are_one_link_a_name_and_the_rest_a_number(
+        self, operator: Client, with_image: Task, tmp_path: Path
+    ) -> None:
+        for number in range(5):
+            small_task_set(tmp_path / str(number))
+            named = tmp_path / str(number) / "set.toml"
+            named.write_text(named.read_text().replace('"small"', f'"set{number % 4}"'))
+            (tmp_path / str(number) / "adds" / "issue.md").write_text(f"It is wrong {number} times.\n")
+            tasks.sync_task_set(folder=tmp_path / str(number))
+        assert "or of set0 1 , set3 1 , set2 1 , 2 more" in text_of(operator.get("/").content.decode())
 
     def test_are_launched_from_there(self, operator: Client, launch_form: Form, with_image: Task) -> None:
         plain = with_image.task_set.tasks.get(slug="subtracts")

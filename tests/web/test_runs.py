@@ -11,9 +11,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from lab.engine.events import HistoryRewritten
+from lab.engine.events import AttemptEnded, Event, HistoryRewritten, RunEnded
 from lab.engine.limits import Limits
 from lab.engine.llm.base import Cost, Usage
+from lab.engine.verify.base import TestStatus
 from lab.models import Role, Run
 from tests import builders
 
@@ -369,10 +370,48 @@ def test_a_row_says_what_a_run_waits_for_and_how_it_ended(viewer: Client) -> Non
     builders.believable(done, outcome="resolved")
     markup = viewer.get(f"/experiments/{run.experiment_id}/").content.decode()
     text = words(markup)
-    assert "running dst-schedule, seed 1 make" in text
+    assert "running dst-schedule , seed 1 make" in text
     assert "step 1 of 150" in text
-    assert re.search(r"resolved dst-schedule, seed 2 .*F2P 2 of 2 7 steps", text)
+    assert re.search(r"resolved dst-schedule , seed 2 .*F2P 2 of 2 7 steps", text)
     assert f'id="run-{run.pk}"' in markup
+
+
+def test_a_row_says_that_something_broke_and_what_stopped_a_run_that_nobody_failed(viewer: Client) -> None:
+    broke = builders.run()
+    builders.start(broke)
+    tests = builders.graded("unresolved")
+    tests[-1] = tests[-1].model_copy(update={"status": TestStatus.FAILED})
+    ending = builders.ending()
+    ending[2] = ending[2].model_copy(update={"tests": tests})
+    builders.append(broke, *ending)
+    stopped = builders.another_run(broke, seed=2)
+    builders.start(stopped)
+    builders.append(stopped, *_broken_ending("the image lab/<b>none cannot be had"))
+    whole = builders.another_run(broke, seed=3)
+    builders.believable(whole)
+    markup = viewer.get(f"/experiments/{broke.experiment_id}/").content.decode()
+    text = words(markup)
+    assert re.search(r"unresolved dst-schedule , seed 1 .*?F2P 1 of 2 P2P 2 of 3 9 steps", text)
+    assert re.search(r"infrastructure dst-schedule , seed 2 .*?the image lab/<b>none cannot be had", text)
+    assert re.search(r"unresolved dst-schedule , seed 3 [^,]*?F2P 1 of 2 7 steps", text)
+    assert "<b>none" not in markup
+
+
+def test_the_page_of_a_run_that_nobody_failed_says_what_happened_with_the_verdict(viewer: Client) -> None:
+    run = builders.run()
+    builders.start(run)
+    builders.append(run, *_broken_ending("the image lab/none cannot be had"))
+    run.refresh_from_db()
+    said = "which says nothing about the model. What happened: the image lab/none cannot be had"
+    assert said in words(page(viewer, run))
+
+
+def _broken_ending(error: str) -> list[Event]:
+    reason = "infrastructure_error"
+    return [
+        AttemptEnded(exit_reason=reason, error=error, steps=0, wall_seconds=1.0),
+        RunEnded(exit_reason=reason),
+    ]
 
 
 def test_tokens_reported_by_every_request_are_the_total_although_no_price_is_known(viewer: Client) -> None:
@@ -499,7 +538,7 @@ def test_what_a_run_was_in_stands_on_its_page_with_a_hash_to_copy(viewer: Client
     assert "Image python:3.13 412.0 MB" in words(markup)
     assert "Digest sha256:bbbbbbbbbbbb Copy" in words(markup)
     assert f'data-copy-text="sha256:{"b" * 64}"' in markup
-    assert "Limits memory 2.1 GB, processes 512, CPU no limit, disk 10.0 GB" in words(markup)
+    assert "Limits memory 2 GiB, processes 512, CPU no limit, disk 10.0 GB" in words(markup)
 
 
 def test_a_run_whose_log_says_nothing_of_an_image_shows_none(viewer: Client) -> None:
