@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
+from lab.engine.formats.swe_agent import SweAgent
 
-FORMATS: tuple[Format, ...] = (Atif(),)
+FORMATS: tuple[Format, ...] = (Atif(), SweAgent())

@@ -34,7 +34,8 @@ def count(value: Any) -> int | None:
     """A whole number of 0 or more, also one written as 12.0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if not math.isfinite(value) or value < 0 or value > _LARGEST_COUNT or value != int(value):
+    # A comparison first: a whole number of hundreds of digits is no float, and NaN lies between nothing.
+    if not 0 <= value <= _LARGEST_COUNT or value != int(value):
         return None
     return int(value)
 
