@@ -38,6 +38,7 @@ urlpatterns = [
     path("sign-in/<str:token>/", sign_in.sign_in_by_link, name="sign_in_by_link"),
     path("sign-out/", sign_in.sign_out, name="sign_out"),
     path("api/v1/", include("lab.api.urls")),
+    path("api/otlp/", include("lab.api.otlp")),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
 ]

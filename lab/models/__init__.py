@@ -4,7 +4,7 @@ from lab.models.endpoints import Endpoint, Model, Preflight, PriceCard
 from lab.models.experiments import Arm, Attempt, Experiment, Run
 from lab.models.flags import LEAKED_CALLS, Flag
 from lab.models.harnesses import Harness, HarnessVersion
-from lab.models.interchange import Import, ImportedGrading, ImportedTrajectory
+from lab.models.interchange import Import, ImportedGrading, ImportedTrajectory, Span, Trace
 from lab.models.log import Blob, Call, Control, Draft, Event, Purge
 from lab.models.people import ApiToken, Consent, Membership, Role, SignInFailure, SignInLink
 from lab.models.tasks import HiddenTaskPart, Task, TaskCheck, TaskSet
@@ -40,9 +40,11 @@ __all__ = [
     "RunFacts",
     "SignInFailure",
     "SignInLink",
+    "Span",
     "Task",
     "TaskCheck",
     "TaskSet",
     "TestResult",
+    "Trace",
     "Verification",
 ]

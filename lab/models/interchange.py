@@ -93,3 +93,47 @@ class ImportedGrading(models.Model):
 
     def __str__(self) -> str:
         return f"grading of run {self.run_id}"
+
+
+class Trace(models.Model):
+    """What came of one trace by OpenTelemetry so far. It becomes a run once it is quiet.
+
+    `root_at` is when the span without a parent came, which is the last one to end. `seen` counts the spans
+    that were there when the run was made; more than that came late.
+    """
+
+    trace_id = models.CharField(max_length=32, primary_key=True)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    root_at = models.DateTimeField(null=True, blank=True)
+    sent_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    # NULL until it was looked at; then how many of its spans were, and what was wrong with them.
+    seen = models.PositiveIntegerField(null=True, blank=True)
+    problem = models.TextField(blank=True, default="")
+
+    class Meta:
+        db_table = "lab_trace"
+        ordering = ["first_at"]
+        indexes = [models.Index(fields=["last_at"], name="trace_last")]
+
+    def __str__(self) -> str:
+        return f"trace {self.trace_id}"
+
+
+class Span(models.Model):
+    """One span as it came: OTLP's JSON form with resource and scope, compressed; the same again is none."""
+
+    trace = models.ForeignKey(Trace, on_delete=models.CASCADE, related_name="spans")
+    span_id = models.CharField(max_length=16)
+    at = models.DateTimeField()
+    body = models.BinaryField()
+
+    class Meta:
+        db_table = "lab_span"
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["trace", "span_id"], name="span_unique")]
+
+    def __str__(self) -> str:
+        return f"span {self.span_id} of {self.trace_id}"
