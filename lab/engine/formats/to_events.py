@@ -35,6 +35,12 @@ Timed = tuple[dt.datetime, Event]
 # What a call costs by the lab's own prices: usage, the model's name, when it was made (None: not recorded).
 Pricer = Callable[[Usage, str, dt.datetime | None], Cost]
 
+# What an event says in words for what it has no field for; whoever reads the log back goes by them.
+NO_RESULT = "the file records no result of this call"
+NO_PATCH = "the file records no patch"
+COPIED = "copied from an earlier trajectory"
+SUBAGENT = "subagent "
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -135,7 +141,7 @@ class _Builder:
         yield self._at(begun, self._asked(step, request))
         reply = _reply(turn)
         cost = self._cost(turn.usage, turn.model, begun, turn.cost_reported, copied=turn.copied)
-        notes = [f"subagent {turn.agent}"] if turn.agent else []
+        notes = [f"{SUBAGENT}{turn.agent}"] if turn.agent else []
         yield self._at(
             turn.ended_at or _after(begun, turn.seconds),
             events.ModelCallFinished(
@@ -177,7 +183,7 @@ class _Builder:
         copied: bool = False,
     ) -> Cost:
         if copied:
-            return Cost(amount=Decimal(0), basis="replay", note="copied from an earlier trajectory")
+            return Cost(amount=Decimal(0), basis="replay", note=COPIED)
         cost = self._price(usage, model or self._trajectory.model.name, at)
         return cost if reported is None else cost.model_copy(update={"reported": reported})
 
@@ -204,7 +210,7 @@ class _Builder:
                         step=step,
                         index=index,
                         call_id=clean_json(call.id),
-                        reason="the file records no result of this call",
+                        reason=NO_RESULT,
                     ),
                 )
         else:
@@ -271,7 +277,7 @@ class _Builder:
                     native_reason=native,
                     patch=clean_json(trajectory.patch or ""),
                     files=_files(trajectory.patch or ""),
-                    left_out=[] if trajectory.patch is not None else ["the file records no patch"],
+                    left_out=[] if trajectory.patch is not None else [NO_PATCH],
                     final_message=clean_json(trajectory.final_message),
                 ),
             )

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from lab.engine.errors import ExitReason
-from lab.engine.llm.base import JSONObject, Usage
+from lab.engine.llm.base import Cost, JSONObject, Usage
 from lab.engine.verify.base import Outcome, TestOutcome
 
 NoteKind = Literal["guessed", "lost", "missing"]
@@ -110,7 +110,8 @@ class Turn:
     `started_at` is when it was asked, `ended_at` when the answer was whole, `seconds` between them.
     `cost_reported` in US dollars as recorded; the lab prices `usage` again beside it. `agent` names the
     subagent that answered, "" for the main one. `copied`: the answer was copied from an earlier trajectory
-    and asks for no money here.
+    and asks for no money here. `priced` is what the lab's prices made of it, in a trajectory that is made from
+    a log; readers leave None.
     """
 
     message: JSONObject
@@ -121,6 +122,7 @@ class Turn:
     response_id: str = ""
     usage: Usage = Usage()
     cost_reported: Decimal | None = None
+    priced: Cost | None = None
     started_at: dt.datetime | None = None
     ended_at: dt.datetime | None = None
     seconds: float | None = None
@@ -146,13 +148,17 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRequest:
-    """A request without a usable answer. `error` as in the event `model_call_failed`, `message` its text."""
+    """A request without a usable answer. `error` as in the event `model_call_failed`, `message` its text.
+
+    `error` "interrupted": the lab broke it off. `priced` as in `Turn`.
+    """
 
     error: str
     message: str
     status: int | None = None
     usage: Usage = Usage()
     cost_reported: Decimal | None = None
+    priced: Cost | None = None
     at: dt.datetime | None = None
     seconds: float | None = None
     kept: JSONObject = field(default_factory=dict)
