@@ -62,8 +62,11 @@ def _packed(files: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def start_in(scratch: Path) -> Iterator[StartIn]:
-    """Start a sandbox in an image, the small one by default; it is stopped after the test."""
+def start_in(scratch: Path, make_image: MakeImage) -> Iterator[StartIn]:
+    """Start a sandbox in an image, the small one by default; it is stopped after the test.
+
+    Before its image is removed: one that a container is made from would lose its name alone.
+    """
     started: list[DockerSandbox] = []
 
     def start(image: str = "", **fields: Any) -> DockerSandbox:
