@@ -123,6 +123,14 @@ def _docker() -> list[CheckMessage]:
                     id=identifier,
                 )
             )
+    if settings.LAB_PREPARED_CONTAINERS < 0:
+        found.append(
+            Error(
+                f"LAB_PREPARED_CONTAINERS: {settings.LAB_PREPARED_CONTAINERS} is negative",
+                hint="use 0 to prepare none; 1 is the default",
+                id="lab.E025",
+            )
+        )
     # Imported late, as below: it brings pydantic.
     from lab.engine.tasks.spec import is_image_name
 

@@ -240,6 +240,11 @@ def kill(container: str, number: signal.Signals = signal.SIGKILL) -> None:
             os.kill(state["Pid"], number)
 
 
+def freeze(container: str) -> None:
+    """Let nothing in it go on, and nothing end."""
+    _client().api.pause(container)
+
+
 def remove(container: str) -> None:
     """Remove it, whatever runs in it; nothing when it is gone, or being removed."""
     import docker
@@ -249,9 +254,15 @@ def remove(container: str) -> None:
 
 
 def labelled(label: str) -> list[str]:
-    """The identifiers of the containers that carry this label of the lab's sandboxes."""
-    found = _client().api.containers(all=True, filters={"label": f"trajectory-lab.label={label}"})
-    return [str(one["Id"]) for one in found]
+    """The identifiers of the containers of sandboxes with this label, those named after it included."""
+    from lab.engine.sandboxes.docker_boot import label_of
+
+    found = _client().api.containers(all=True, filters={"label": "trajectory-lab.label"})
+    return [
+        str(one["Id"])
+        for one in found
+        if label_of(one["Labels"]["trajectory-lab.label"], one["Names"] or []) == label
+    ]
 
 
 def labels(container: str) -> dict[str, str] | None:

@@ -30,6 +30,7 @@ def test_settings_as_they_come_are_sound() -> None:
         ("LAB_DOCKER_HOST", "tcp://", "lab.E021"),
         ("LAB_DOCKER_DISK_GB", 0.0, "lab.E022"),
         ("LAB_SANDBOX_DISK_GB", float("nan"), "lab.E023"),
+        ("LAB_PREPARED_CONTAINERS", -1, "lab.E025"),
         ("LAB_PRACTICE_IMAGE", "Python 3", "lab.E024"),
         ("LAB_PRACTICE_IMAGE", "", "lab.E024"),
     ],

@@ -163,7 +163,9 @@ def made(kind: str) -> SandboxProvider:
         from lab.engine.sandboxes.docker import DockerProvider
 
         return DockerProvider(
-            host=settings.LAB_DOCKER_HOST, image_budget_bytes=int(settings.LAB_DOCKER_DISK_GB * 1e9)
+            host=settings.LAB_DOCKER_HOST,
+            image_budget_bytes=int(settings.LAB_DOCKER_DISK_GB * 1e9),
+            prepared_containers=settings.LAB_PREPARED_CONTAINERS,
         )
     from lab.engine import registry
 

@@ -11,11 +11,19 @@ _LABELS = ("trajectory-lab.label", "trajectory-lab.lab", "trajectory-lab.starter
 
 
 class DockerLab(HarmedLab):
-    """A lab told to use Docker, on images that need no registry."""
+    """A lab told to use Docker, on images that need no registry.
+
+    Unless told otherwise it prepares no containers: each that comes to a point is then a run's.
+    """
 
     def __init__(self, **settings: str) -> None:
         super().__init__(
-            **{"LAB_SANDBOX": "docker", "LAB_PRACTICE_IMAGE": docker_host.debian_image(), **settings}
+            **{
+                "LAB_SANDBOX": "docker",
+                "LAB_PRACTICE_IMAGE": docker_host.debian_image(),
+                "LAB_PREPARED_CONTAINERS": "0",
+                **settings,
+            }
         )
 
     def __enter__(self) -> DockerLab:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import posixpath
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import docker as sdk
 
 from lab.engine.errors import SandboxLostError
-from lab.engine.sandboxes import docker_client, docker_program, docker_usage, docker_watch, starter
+from lab.engine.sandboxes import (
+    docker_client,
+    docker_pool,
+    docker_program,
+    docker_usage,
+    docker_watch,
+    starter,
+)
 from lab.engine.sandboxes.base import (
     ExecResult,
     Image,
@@ -24,24 +29,32 @@ from lab.engine.sandboxes.base import (
     SandboxFacts,
     SandboxSpec,
 )
-from lab.engine.sandboxes.docker_connection import Exchange, Stream
+from lab.engine.sandboxes.docker_boot import (
+    Booted,
+    Orders,
+    Source,
+    boot,
+    hand_out,
+    label_of,
+    name_after,
+    prepare,
+)
 from lab.engine.sandboxes.docker_container import (
     CAPABILITIES,
     LAB,
     LABEL,
-    READY_SECONDS,
     STARTER,
-    create,
     further_shell,
     image_config,
     kill_from_outside,
     lab_of,
+    labs_of,
     remove,
     variables,
     why_lost,
 )
 from lab.engine.sandboxes.docker_images import ensure_image
-from lab.engine.sandboxes.docker_shell import ContainerShells, Outside, await_answers, greet
+from lab.engine.sandboxes.docker_shell import ContainerShells, Outside
 from lab.engine.sandboxes.ending import Ended, refused
 from lab.engine.sandboxes.file_access import write_body
 from lab.engine.sandboxes.shell_program import quote, unexportable
@@ -52,25 +65,22 @@ from lab.engine.stop import StopSignal
 _PIECE = 1024 * 1024
 
 
-class _Container(NamedTuple):
-    """A container and the daemon that runs it."""
-
-    client: sdk.DockerClient
-    identifier: str
-
-
 class DockerProvider:
     """Starts sandboxes of kind "docker"."""
 
     kind = "docker"
 
-    def __init__(self, host: str = "", image_budget_bytes: int | None = None) -> None:
+    def __init__(
+        self, host: str = "", image_budget_bytes: int | None = None, prepared_containers: int = 0
+    ) -> None:
         """`host` is the daemon's address, "" for DOCKER_HOST or the usual socket.
 
         `image_budget_bytes` is what images that this lab brings may take of the daemon's disk.
+        `prepared_containers` is how many a process keeps for its next sandboxes, one for each kind.
         """
         self._host = host
         self._image_budget_bytes = image_budget_bytes
+        self._prepared_containers = prepared_containers
 
     def available(self) -> str | None:
         try:
@@ -92,18 +102,58 @@ class DockerProvider:
         return ensure_image(client, spec, progress=progress, stop=stop, budget_bytes=self._image_budget_bytes)
 
     def start(self, spec: SandboxSpec) -> DockerSandbox:
+        source = self._source(spec)
+        began = time.monotonic()
+        handed_out = self._handed_out(source)
+        made = handed_out or boot(source, _orders(source))
+        try:
+            sandbox = _sandbox_in(made, source, began)
+        except docker_client.ERRORS as error:
+            made.discard()
+            raise docker_client.explained(error, f"The container of {source.image.reference}") from error
+        except BaseException:
+            made.discard()
+            raise
+        if handed_out is not None:
+            sandbox.take_name(spec.label)
+        if self._prepared_containers > 0:
+            sandbox.while_used(docker_pool.pool(), _kind(source))
+            self._have_prepared(source, later=docker_pool.LATER_SECONDS)
+        return sandbox
+
+    def announce(self, spec: SandboxSpec) -> None:
+        """A sandbox of this specification will be started soon: prepare its container, beside the caller.
+
+        Raises: SandboxLostError: its image cannot be had, or the daemon does not answer.
+        """
+        if self._prepared_containers > 0:
+            self._have_prepared(self._source(spec))
+
+    def _source(self, spec: SandboxSpec) -> Source:
         client = docker_client.connected(self._host)
         image = self.prepare(spec)
         try:
             config = image_config(client, image.identifier)
-            identifier = create(client, spec, image, config)
         except docker_client.ERRORS as error:
             raise docker_client.explained(error, f"No container can be made of {image.reference}") from error
-        try:
-            return _started(client, identifier, spec, image, config)
-        except BaseException:
-            remove(client, identifier)
-            raise
+        return Source(client, spec, image, config)
+
+    def _handed_out(self, source: Source) -> Booted | None:
+        """The container that was prepared for this; None where there is none, or it came to nothing."""
+        if self._prepared_containers <= 0:
+            return None
+        kept = docker_pool.pool()
+        made = kept.take(_kind(source))
+        if made is None:
+            return None
+        if not hand_out(made, source, _orders(source)):
+            kept.discard(made)
+            return None
+        return made
+
+    def _have_prepared(self, source: Source, *, later: float = 0.0) -> None:
+        make = functools.partial(prepare, source)
+        docker_pool.pool().want(_kind(source), make, self._prepared_containers, later=later)
 
     def reap(self, scratch_root: Path, is_orphan: IsOrphan) -> list[str]:
         """Raises: SandboxLostError: the daemon does not answer."""
@@ -116,71 +166,49 @@ class DockerProvider:
         removed = []
         for one in found:
             labels = one.get("Labels") or {}
-            label = str(labels.get(LABEL))
+            label = label_of(str(labels.get(LABEL)), one.get("Names") or [])
             ours = lab in str(labels.get(LAB)).split(",")
             if ours and is_orphan(label, starter.mark_lives(labels[STARTER])) and remove(client, one["Id"]):
                 removed.append(label)
         return sorted(removed)
 
 
-def _started(
-    client: sdk.DockerClient, identifier: str, spec: SandboxSpec, image: Image, config: Mapping[str, Any]
-) -> DockerSandbox:
-    """Raises: SandboxLostError: the container could not be started, or its shell does not answer."""
-    user = spec.user or str(config.get("User") or "")
-    owner = "" if _is_root(user) else user
-    environment = _environment(spec, config)
-    most = spec.limits.processes
-    began = time.monotonic()
+def _kind(source: Source) -> docker_pool.Kind:
+    address, spec = source.client.api.base_url, source.spec
+    return docker_pool.Kind(
+        address, source.image.identifier, spec.limits, _owner(source), labs_of(spec.scratch)
+    )
+
+
+def _orders(source: Source) -> Orders:
+    spec, environment, owner = source.spec, _environment(source), _owner(source)
 
     def begin(token: bytes) -> bytes:
-        return docker_program.environment_text(environment, most) + b"; " + docker_program.ready_text(token)
+        return docker_program.environment_text(environment, spec.limits.processes) + (
+            b"; " + docker_program.ready_text(token)
+        )
 
     def set_up(token: bytes) -> bytes:
         return docker_program.setup_text(token, spec.workspace, environment["PATH"], owner)
 
-    doing = f"The container of {image.reference} cannot be started"
-    with contextlib.ExitStack() as undo:
-        try:
-            first = Stream(docker_client.attach(client, identifier))
-            undo.callback(first.close)
-            asked = greet(first, [set_up, begin])
-            client.api.start(identifier)
-            ready = await_answers(first, asked, READY_SECONDS)
-            if not ready or asked[0].answer != [b"S"]:
-                raise _not_ready(client, identifier, doing, asked, spec)
-            facts = _facts(client, identifier, spec, image, owner, config)
-        except docker_client.ERRORS as error:
-            raise docker_client.explained(error, doing) from error
-        undo.pop_all()
+    return Orders(set_up, begin)
+
+
+def _sandbox_in(made: Booted, source: Source, began: float) -> DockerSandbox:
+    """The sandbox in a container whose orders were carried out. Raises: one of docker_client.ERRORS."""
+    client, identifier, first = made
+    owner, begin = _owner(source), _orders(source).begin
     outside = Outside(
         another=lambda: further_shell(client, identifier, owner or "0", begin),
         kill_all=lambda: kill_from_outside(client, identifier),
         why_lost=lambda: why_lost(client, identifier),
     )
+    facts = _facts(identifier, source)
     shells = ContainerShells(first, outside, runs_commands=not owner)
     counters = docker_usage.Counters(client, identifier)
-    sandbox = DockerSandbox(facts, shells, _Container(client, identifier), counters, environment, began)
-    docker_watch.watch().add(client, identifier, spec.limits.disk_bytes, shells.abandon)
+    sandbox = DockerSandbox(facts, shells, made, counters, _environment(source), began)
+    docker_watch.watch().add(client, identifier, source.spec.limits.disk_bytes, shells.abandon)
     return sandbox
-
-
-def _not_ready(
-    client: sdk.DockerClient, identifier: str, doing: str, asked: Sequence[Exchange], spec: SandboxSpec
-) -> SandboxLostError:
-    said = b"".join(one.stderr.result().head + one.stdout.result().head for one in asked)
-    text = " ".join(said.decode("utf-8", "replace").split())[-300:]
-    if asked[0].answer == [b"B"]:
-        return SandboxLostError(
-            f"{doing}: its working directory {spec.workspace} could not be made ({text})", retryable=False
-        )
-    if "format error" in text:
-        return SandboxLostError(
-            f"{doing}: the image was made for another architecture than the daemon's machine; take one for "
-            f"that machine (it says: {text})",
-            retryable=False,
-        )
-    return SandboxLostError(f"{doing}: its shell does not answer. {text or why_lost(client, identifier)}")
 
 
 class DockerSandbox(ShellSandbox):
@@ -192,7 +220,7 @@ class DockerSandbox(ShellSandbox):
         self,
         facts: SandboxFacts,
         shells: ContainerShells,
-        container: _Container,
+        container: Booted,
         counters: docker_usage.Counters,
         environment: Mapping[str, str],
         began: float,
@@ -204,8 +232,29 @@ class DockerSandbox(ShellSandbox):
         self._counters = counters
         self._began = began
         self._final: ResourceUsage | None = None
+        self._released: Callable[[], None] | None = None
         # stop() may come from the run, the lease thread and the reaper at once.
         self._stopping = threading.Lock()
+
+    def take_name(self, label: str) -> None:
+        """Have the container named after its label, beside the caller, as a daemon writes that to its disk.
+
+        A sandbox that cannot be found by its label must not go on.
+        """
+
+        def name() -> None:
+            try:
+                name_after(self._container, label)
+            except docker_client.ERRORS as error:
+                told = docker_client.explained(error, "The sandbox's container could not be named")
+                self._shells.abandon(str(told))
+
+        threading.Thread(target=name, name="docker-name", daemon=True).start()
+
+    def while_used(self, kept: docker_pool.Pool, kind: docker_pool.Kind) -> None:
+        """Until it is stopped, what was prepared for the next sandbox of its kind stays."""
+        kept.hold(kind)
+        self._released = lambda: kept.release(kind)
 
     def _raise_if_lost(self) -> None:
         self._shells.raise_if_lost()
@@ -285,26 +334,27 @@ class DockerSandbox(ShellSandbox):
                 remove(self._container.client, self._container.identifier)
                 self._shells.close()
                 self._final = used
+                if self._released is not None:
+                    self._released()
             return self._final
 
 
-def _environment(spec: SandboxSpec, config: Mapping[str, Any]) -> dict[str, str]:
+def _environment(source: Source) -> dict[str, str]:
     usual = {"LANG": "C.UTF-8", "PATH": docker_program.SEARCH_PATH}
-    return {**usual, **dict(variables(config)), **spec.environment, "HOME": docker_program.HOME}
+    of_image = dict(variables(source.config))
+    return {**usual, **of_image, **source.spec.environment, "HOME": docker_program.HOME}
 
 
-def _is_root(user: str) -> bool:
-    return user.partition(":")[0] in ("", "0", "root")
+def _owner(source: Source) -> str:
+    """Whom commands run as and the workspace belongs to; "" for root."""
+    user = source.spec.user or str(source.config.get("User") or "")
+    return "" if user.partition(":")[0] in ("", "0", "root") else user
 
 
-def _facts(
-    client: sdk.DockerClient,
-    identifier: str,
-    spec: SandboxSpec,
-    image: Image,
-    owner: str,
-    config: Mapping[str, Any],
-) -> SandboxFacts:
+def _facts(identifier: str, source: Source) -> SandboxFacts:
+    """Raises: one of docker_client.ERRORS."""
+    client, spec, image, config = source
+    owner = _owner(source)
     notes = [
         f"Commands run as user {owner or 'root'} of the container, "
         + ("without capabilities." if owner else f"with {', '.join(CAPABILITIES).lower()} alone."),

@@ -51,6 +51,11 @@ class Stream:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
+    def let_go(self) -> None:
+        """Close this process's end of the connection, which another process goes on using."""
+        self.is_open = False
+        self._connection.close()
+
     def send(self, data: bytes) -> None:
         """Raises: SandboxLostError when nothing can be sent any more."""
         rest = memoryview(data)

@@ -43,8 +43,19 @@ def image_config(client: sdk.DockerClient, identifier: str) -> Mapping[str, Any]
     return _configs[identifier]
 
 
-def create(client: sdk.DockerClient, spec: SandboxSpec, image: Image, config: Mapping[str, Any]) -> str:
+def create(
+    client: sdk.DockerClient,
+    spec: SandboxSpec,
+    image: Image,
+    config: Mapping[str, Any],
+    *,
+    label: str,
+    name: str | None = None,
+) -> str:
     """Make a container that will run the kept shell, and nothing else of its image. Returns its identifier.
+
+    Of `spec` it takes the limits, and where the lab's sandboxes are made; `name` is its own, None: docker's
+    choice.
 
     Raises: one of docker_client.ERRORS.
     """
@@ -75,13 +86,13 @@ def create(client: sdk.DockerClient, spec: SandboxSpec, image: Image, config: Ma
         stdin_open=True,
         healthcheck={"test": ["NONE"]},
         stop_signal="SIGKILL",
-        # A reaper may look in the scratch folder itself or in the one around it.
         labels={
-            LABEL: spec.label,
-            LAB: f"{lab_of(spec.scratch)},{lab_of(spec.scratch.parent)}",
+            LABEL: label,
+            LAB: labs_of(spec.scratch),
             STARTER: starter.own_mark(),
         },
         host_config=host,
+        name=name,
     )
     return str(made["Id"])
 
@@ -154,6 +165,11 @@ def variables(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The variables an image brings."""
     pairs = (str(one).partition("=") for one in config.get("Env") or [])
     return [(name, value) for name, _, value in pairs if name]
+
+
+def labs_of(scratch: Path) -> str:
+    """Of a scratch folder and the one around it: a reaper may look in either."""
+    return f"{lab_of(scratch)},{lab_of(scratch.parent)}"
 
 
 def lab_of(scratch: Path) -> str:

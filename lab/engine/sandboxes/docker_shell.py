@@ -13,7 +13,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lab.engine.errors import SandboxLostError
@@ -305,19 +305,27 @@ class ContainerShells:
         return asked.is_over()
 
 
-def greet(stream: Stream, texts: list[Callable[[bytes], bytes]]) -> list[Exchange]:
+def greet(stream: Stream, texts: Sequence[Callable[[bytes], bytes]]) -> list[Exchange]:
     """Give a new shell its key and things to do; the shell may still have to be started.
+
+    Raises: SandboxLostError.
+    """
+    return tell(stream, texts, before=stream.key + b"\n")
+
+
+def tell(stream: Stream, texts: Sequence[Callable[[bytes], bytes]], *, before: bytes = b"") -> list[Exchange]:
+    """Give a shell that waits things to do, one after the other.
 
     Raises: SandboxLostError.
     """
     asked = [Exchange() for _ in texts]
     lines = [message(stream.key, text(one.token)) for text, one in zip(texts, asked, strict=True)]
-    stream.send(stream.key + b"\n" + b"".join(lines))
+    stream.send(before + b"".join(lines))
     return asked
 
 
-def await_answers(stream: Stream, asked: list[Exchange], seconds: float) -> bool:
-    """Wait for the answers of a new shell, the last of which says that it is ready for commands.
+def await_answers(stream: Stream, asked: Sequence[Exchange], seconds: float) -> bool:
+    """Wait for the answers of a shell that was told so, the last of which says that it is ready for commands.
 
     Returns False when it ended or did not answer in time.
     """

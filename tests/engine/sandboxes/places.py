@@ -46,13 +46,20 @@ class Place:
     needs: tuple[str, ...] = ()
     not_held: Mapping[str, str] = field(default_factory=dict)
     image: Callable[[], str] | None = None
+    make_provider: Callable[[], SandboxProvider] | None = None
 
     def provider(self) -> SandboxProvider:
-        return registry.provider(self.kind)
+        return registry.provider(self.kind) if self.make_provider is None else self.make_provider()
 
     def fields(self) -> dict[str, Any]:
         """What a specification must say here beside what every one says."""
         return {} if self.image is None else {"image": self.image()}
+
+
+def _provider_of_prepared() -> SandboxProvider:
+    from tests.engine.sandboxes.prepared import PreparedProvider
+
+    return PreparedProvider()
 
 
 _ON_THIS_MACHINE = {
@@ -79,6 +86,14 @@ PLACES = [
     ),
     Place("bubblewrap", "bubblewrap", ("bubblewrap",), _ON_THIS_MACHINE),
     Place("docker", "docker", ("docker", "debian image"), _APART, docker_host.debian_image),
+    Place(
+        "docker, prepared",
+        "docker",
+        ("docker", "debian image"),
+        _APART,
+        docker_host.debian_image,
+        _provider_of_prepared,
+    ),
     Place(
         "docker, busybox",
         "docker",

@@ -13,9 +13,12 @@ import pytest
 
 from lab.engine import registry
 from lab.engine.errors import SandboxLostError
+from lab.engine.sandboxes import docker_pool
 from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
+from lab.engine.sandboxes.docker import DockerProvider
 from tests.docker_host import Daemon, busybox_reference
 from tests.engine.sandboxes.conftest import eventually, everything, processes_naming, shell
+from tests.engine.sandboxes.prepared import prepared
 from tests.servers import running
 from tests.timing import SOON, odd_seconds, sleeping
 
@@ -144,6 +147,25 @@ def test_a_daemon_that_hangs_starts_nothing_and_says_so_within_half_a_minute(
     assert time.monotonic() - began < LOST_SECONDS + SOON
     daemon.wake()
     assert eventually(lambda: set(provider.reap(scratch, everything)) <= {"run-3"})
+    assert daemon.client().containers.list(all=True) == []
+
+
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS.keys())
+def test_what_was_prepared_before_a_daemon_went_costs_the_next_sandbox_time_alone(
+    daemon: Daemon, spec: SandboxSpec, scratch: Path, end: Callable[[Daemon], None]
+) -> None:
+    provider = DockerProvider(prepared_containers=1)
+    provider.announce(spec)
+    (waiting,) = prepared()
+    end(daemon)
+    sandbox = provider.start(spec)
+    try:
+        assert sandbox.facts.identifier != waiting
+        assert shell(sandbox, "echo well") == "well\n"
+    finally:
+        sandbox.stop()
+        docker_pool.pool().clear()
+    assert eventually(lambda: set(provider.reap(scratch, everything)) <= {"prepared"})
     assert daemon.client().containers.list(all=True) == []
 
 

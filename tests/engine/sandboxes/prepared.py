@@ -1,0 +1,41 @@
+"""Sandboxes in containers that were prepared before: each is handed out, and none is left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from lab.engine.sandboxes import docker_pool
+from lab.engine.sandboxes.base import SandboxSpec
+from lab.engine.sandboxes.docker import DockerProvider, DockerSandbox
+from tests.timing import SOON
+
+# Between those that start at once nobody could tell whose container it was.
+_one_at_a_time = threading.Lock()
+
+
+class PreparedProvider(DockerProvider):
+    """Prepares a container for each sandbox, waits until it is there, and prepares none after it."""
+
+    def __init__(self) -> None:
+        super().__init__(prepared_containers=1)
+
+    def start(self, spec: SandboxSpec) -> DockerSandbox:
+        with _one_at_a_time:
+            self.announce(spec)
+            waiting = prepared()
+            try:
+                sandbox = super().start(spec)
+            finally:
+                docker_pool.pool().clear()
+        assert [sandbox.facts.identifier] == waiting
+        return sandbox
+
+
+def prepared() -> list[str]:
+    """The containers of this process that wait, once nothing is to be prepared or removed."""
+    kept = docker_pool.pool()
+    until = time.monotonic() + SOON
+    while not kept.is_settled() and time.monotonic() < until:
+        time.sleep(0.005)
+    return kept.waiting()
