@@ -264,12 +264,13 @@ class FoundGrading:
 
     It belongs to the trajectories of the same import with the same `instance_id`, and the same `seed`,
     `model` and `trajectory` (a file's path) where these are said. Where none is there, it is a run of its own
-    without steps. `patch` where the file holds one.
+    without steps. `patch` where the file holds one; `grading` None where it holds a patch and no verdict, as
+    a file of predictions does.
     """
 
     origin: Origin
     instance_id: str
-    grading: Grading
+    grading: Grading | None
     seed: int | None = None
     model: str = ""
     harness: str = ""
