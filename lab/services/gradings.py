@@ -93,6 +93,12 @@ def all_tests(*, run_id: int) -> list[GradedTest]:
     return _sorted_tests(list(TestResult.objects.filter(verification=verification))) if verification else []
 
 
+def newest_grading(*, run_id: int) -> int | None:
+    """The number of the event with the latest grading's whole output, None when there is none."""
+    found = Event.objects.filter(run=run_id, kind="verification_finished").order_by("-seq")
+    return found.values_list("seq", flat=True).first()
+
+
 def log_of_test(*, test_id: int) -> str:
     """The log of one graded test, whole, with everything masked that looks like a key.
 

@@ -187,9 +187,14 @@ def run_patch(request: HttpRequest, run_id: int) -> HttpResponse:
 @require_safe
 @for_role(Role.VIEWER)
 def run_tests(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Every test of the latest grading."""
+    """Every test of the latest grading, and for those who may read it what the test command printed."""
     get_object_or_404(Run, pk=run_id)
-    return render(request, "runs/_tests.html", {"tests": gradings.all_tests(run_id=run_id)})
+    shown = {
+        "tests": gradings.all_tests(run_id=run_id),
+        "run_id": run_id,
+        "grading_seq": gradings.newest_grading(run_id=run_id),
+    }
+    return render(request, "runs/_tests.html", shown)
 
 
 @require_safe

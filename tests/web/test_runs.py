@@ -291,6 +291,9 @@ def test_logs_of_hidden_tests_are_for_operators_and_admins(viewer: Client) -> No
     operator = Client()
     operator.force_login(builders.person(Role.OPERATOR))
     assert "assert 3 == 2" in operator.get(paths[0]).content.decode()
+    whole = f'<a href="/runs/{run.pk}/events/{grading}/raw?part=log">Everything the test command printed</a>'
+    assert whole in operator.get(f"/runs/{run.pk}/tests").content.decode()
+    assert "Everything the test command" not in markup
     assert [operator.get(path).status_code for path in paths] == [200, 200, 200]
 
 

@@ -319,4 +319,22 @@ def _problems(result: VerificationResult, when: str, *, gold: bool) -> list[str]
         if test.group != "other" and passes(test.group, test.status) is not wanted:
             should = "pass" if wanted else "fail"
             problems.append(f"{when}: {test.test_id} should {should} and is {test.status.value}")
+    if any(test.status is TestStatus.MISSING for test in result.tests):
+        problems.append(f"{when}: {_what_ran_instead(result)}")
     return problems
+
+
+# So many tests that no list names stand in a problem.
+_NAMED = 3
+
+
+def _what_ran_instead(result: VerificationResult) -> str:
+    """What helps to find out why a test that is expected did not run."""
+    others = [test.test_id for test in result.tests if test.group == "other"]
+    if others:
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        return (
+            f"tests ran that no list names: {', '.join(others[:_NAMED])}{more}; write ids as they stand there"
+        )
+    last = next((line.strip() for line in reversed(result.log.splitlines()) if line.strip()), "")
+    return f"the test command ended with {result.exit_code} and printed last: {last[:300] or 'nothing'}"

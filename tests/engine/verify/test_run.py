@@ -415,9 +415,30 @@ class TestChecking:
             task.model_copy(update={"verification": wrong}), provider=provider, sandbox_spec=sandbox_spec
         )
         assert not checked.valid
-        assert checked.problems == (
+        said, ends = (
+            [problem for problem in checked.problems if ("printed last" in problem) is last]
+            for last in (False, True)
+        )
+        assert said == [
             f"without a patch: {P2P} should fail and is passed",
             "without a patch: tests/x.py::y should pass and is missing",
             f"with the gold patch: {F2P} should pass and is failed",
             "with the gold patch: tests/x.py::y should pass and is missing",
+        ]
+        assert [end.split(" printed last: ")[0] for end in ends] == [
+            f"{when}: the test command ended with 1 and"
+            for when in ("without a patch", "with the gold patch")
+        ]
+        assert all("1 failed, 1 passed in" in end for end in ends)
+
+    def test_an_id_that_is_written_otherwise_than_the_runner_does_is_found(
+        self, task: TaskSpec, provider: SandboxProvider, sandbox_spec: SandboxSpec
+    ) -> None:
+        misspelt = task.verification.model_copy(update={"fail_to_pass": ("test_answer",)})
+        checked = check_task(
+            task.model_copy(update={"verification": misspelt}), provider=provider, sandbox_spec=sandbox_spec
+        )
+        assert (
+            f"without a patch: tests ran that no list names: {F2P}; write ids as they stand there"
+            in checked.problems
         )
