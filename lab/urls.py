@@ -18,6 +18,7 @@ urlpatterns = [
     path("experiments/", experiments.experiment_list, name="experiments"),
     path("experiments/<int:pk>/", experiments.experiment_detail, name="experiment"),
     path("", include("lab.web.runs")),
+    path("", include("lab.web.imports")),
     path("", include("lab.web.comparisons")),
     path("", include("lab.web.sample")),
     path("", include("lab.web.machine")),

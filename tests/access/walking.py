@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from lab.models import Event, HiddenTaskPart, PriceCard, Run, TestResult
+from lab.models import Event, HiddenTaskPart, Import, PriceCard, Run, TestResult
 from lab.services import access, tokens
 from tests import builders
 from tests.access.people import Visitor
@@ -22,6 +22,7 @@ MODEL_PAGES = (
     *("model", "model_runs", "model_edit", "model_retire", "model_basis"),
     *("price_card_new", "price_card_end", "price_card_remove"),
 )
+IMPORT_PAGES = ("import", "import_cancel", "import_again")
 HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))
 
 
@@ -62,6 +63,7 @@ def whole_run() -> Run:
     PriceCard.objects.create(
         endpoint=run.arm.model.endpoint, model_id="of the matrix", basis="card", valid_from=timezone.now()
     )
+    Import.objects.create(state=Import.State.ENDED)
     return Run.objects.get(pk=run.pk)
 
 
@@ -77,6 +79,7 @@ class Addresses:
             "experiment": run.experiment_id,
             "compare_arms": run.experiment_id,
             "task": run.task_id,
+            **dict.fromkeys(IMPORT_PAGES, Import.objects.get().pk),
             **dict.fromkeys(HARNESS_PAGES, run.arm.harness_version_id),
             **dict.fromkeys(MODEL_PAGES, run.arm.model_id),
             **dict.fromkeys(ENDPOINT_PAGES, run.arm.model.endpoint_id),
