@@ -5,6 +5,20 @@ from __future__ import annotations
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
+from lab.engine.formats.openhands import OpenHands
+from lab.engine.formats.results_maps import ResultsMap
 from lab.engine.formats.swe_agent import SweAgent
+from lab.engine.formats.swe_bench_predictions import SweBenchPredictions
+from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
 
-FORMATS: tuple[Format, ...] = (Atif(), MiniSweAgent(), SweAgent())
+FORMATS: tuple[Format, ...] = (
+    Atif(),
+    MiniSweAgent(),
+    SweAgent(),
+    OpenHands(),
+    SweBenchReport(),
+    SweBenchSummary(),
+    SweBenchPredictions(),
+    # A map of names to true or false may be much else: last.
+    ResultsMap(),
+)
