@@ -51,7 +51,7 @@ def _zip_probe(document: Document) -> Probe:
     try:
         with zipfile.ZipFile(document.local) as archive:
             return Probe("zip", members=tuple(archive.namelist()))
-    except (zipfile.BadZipFile, OSError, NotImplementedError):
+    except (zipfile.BadZipFile, OSError, RuntimeError):
         return Probe("other")
 
 
