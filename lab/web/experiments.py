@@ -19,7 +19,8 @@ PAGE = 100
 # What a list may be narrowed to: its key in the address, its word, and what it means.
 _FILTERS = {
     "": ("all", Q()),
-    "own": ("own", ~Q(kind=Experiment.Kind.DEMO)),
+    "own": ("own", Q(kind=Experiment.Kind.LAUNCHED)),
+    "imported": ("imported", Q(kind=Experiment.Kind.IMPORTED)),
     "demo": ("demo", Q(kind=Experiment.Kind.DEMO)),
 }
 
@@ -60,9 +61,9 @@ def _counted() -> list[Filter]:
     counts = Experiment.objects.aggregate(
         **{key or "all": Count("pk", filter=condition) for key, (_, condition) in _FILTERS.items()}
     )
-    if not counts["demo"]:
-        return []
-    return [Filter(key, word, counts[key or "all"]) for key, (word, _) in _FILTERS.items()]
+    narrower = [Filter(key, word, counts[key or "all"]) for key, (word, _) in _FILTERS.items()]
+    shown = [one for one in narrower if one.number or one.key in ("", "own")]
+    return shown if any(one.key not in ("", "own") for one in shown) else []
 
 
 @require_safe
