@@ -312,7 +312,10 @@ def _with_progress(run: Run, pending: Pending, facts: RunFacts) -> Pending:
     draft = Draft.objects.filter(run=run, step=BEFORE_STEPS).first()
     if draft is None:
         return pending
-    told = draft.content.removeprefix(str(waits_for.get("summary") or "")).lstrip(": ")
+    words = str(waits_for.get("summary") or "")
+    told = draft.content.removeprefix(words).lstrip(": ")
+    if reference := words.partition(" ")[2]:
+        told = told.replace(f" {reference}:", ":", 1)
     return pending._replace(summary=one_line(visible_text(told), 160))
 
 

@@ -104,6 +104,8 @@ def test_while_its_image_is_pulled_a_run_says_which_and_how_far() -> None:
         run=run, after_seq=run.last_seq, step=run_pages.BEFORE_STEPS, version=1, content=said
     )
     assert panel(run).pending.summary == "210.0 of 412.0 MB"
+    Draft.objects.filter(run=run).update(content="unpacking python:3.13: 400.0 of 412.0 MB")
+    assert panel(run).pending.summary == "unpacking: 400.0 of 412.0 MB"
     row = run_pages.row_of(run)
     assert (row.badge.word, row.pending.words) == ("preparing", "Pulling python:3.13")
     builders.append(run, ImageReady(image=builders.image(), seconds=4.0))
