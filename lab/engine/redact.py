@@ -115,6 +115,22 @@ class Redactor:
         """
         return self._pattern is None or (self._plain and not any(form in written for form in self._forms))
 
+    def event(self, event: Event) -> Event:
+        """The event as it may be stored: without secrets, every text such that any store can hold it."""
+        if self._is_storable(event):
+            return event
+        fields = event.model_dump()
+        clean = mapped_texts(fields, lambda text: storable(self.text(text)))
+        return event if clean is fields else EVENT_ADAPTER.validate_python(clean)
+
+    def _is_storable(self, event: Event) -> bool:
+        try:
+            written = event.model_dump_json()
+        except ValueError:
+            # Text with lone surrogates has no JSON.
+            return False
+        return "\\u0000" not in written and self.is_clean(written)
+
     def streaming(self, text: str) -> str:
         """Text that still grows: redacted, and without an end that may be the beginning of a secret."""
         return text if self._pattern is None or not text else self._without_beginning(self.text(text))
@@ -197,25 +213,10 @@ class RedactingSink:
         self._redactor = redactor
 
     def append(self, event: Event) -> Record:
-        return self._sink.append(self._cleaned(event))
+        return self._sink.append(self._redactor.event(event))
 
     def append_all(self, events: Sequence[Event]) -> list[Record]:
-        return self._sink.append_all([self._cleaned(event) for event in events])
-
-    def _cleaned(self, event: Event) -> Event:
-        if self._is_clean(event):
-            return event
-        fields = event.model_dump()
-        clean = mapped_texts(fields, lambda text: storable(self._redactor.text(text)))
-        return event if clean is fields else EVENT_ADAPTER.validate_python(clean)
-
-    def _is_clean(self, event: Event) -> bool:
-        try:
-            written = event.model_dump_json()
-        except ValueError:
-            # Text with lone surrogates has no JSON.
-            return False
-        return "\\u0000" not in written and self._redactor.is_clean(written)
+        return self._sink.append_all([self._redactor.event(event) for event in events])
 
     def draft(self, *, step: int, content: str, reasoning: str, calls: str, characters: int) -> None:
         redactor = self._redactor

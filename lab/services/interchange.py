@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
@@ -160,12 +161,13 @@ def report_of(imported: Import) -> ImportReport:
     return ImportReport.model_validate(imported.report or {})
 
 
-def made_for_command(*, name: str, paths: list[Path], follows: bool) -> Import:
-    """An import of files that stay where they are, for a command that reads it itself."""
-    options = {"paths": [str(path) for path in paths], "follow": follows}
+def made_for_command(*, name: str, paths: list[Path], follows: bool, worker: str) -> Import:
+    """An import of files that stay where they are, held by the command that reads it itself."""
+    options = {"paths": [str(path) for path in paths], "follow": follows, "worker": worker, "command": True}
     sources = [{"name": path.name or str(path), "bytes": None} for path in paths]
+    held = {"state": Import.State.READING, "lease_token": 1, "lease_until": lease_end()}
     with transaction.atomic():
-        return _made(name=name, state=Import.State.QUEUED, options=options, sources=sources)
+        return _made(name=name, options={**options, "readers": 1}, sources=sources, **held)
 
 
 def unfinished_of(*, paths: list[Path], follows: bool) -> Import | None:
@@ -183,7 +185,7 @@ def claim_next(*, worker: str) -> Import | None:
     with transaction.atomic():
         one_at_a_time("imports")
         reads = Import.objects.filter(state=Import.State.READING, lease_until__gt=timezone.now())
-        if any("/" in row.options.get("worker", "") and not row.options.get("command") for row in reads):
+        if any(not row.options.get("command") for row in reads):
             return None
         row = Import.objects.filter(state=Import.State.QUEUED).order_by("pk").first()
         return None if row is None else take(row, worker=worker)
@@ -269,6 +271,11 @@ def folder_of(imported: Import) -> Path:
 def given_folder(imported: Import) -> Path:
     """Where the files that were given lie, under names of the lab's own."""
     return folder_of(imported) / "given"
+
+
+def identity_of(sha256: str, place: str) -> str:
+    """What tells one of several trajectories of a file that is hashed as a whole."""
+    return hashlib.sha256(f"{sha256}\n{place}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def remove_files(imported: Import) -> None:

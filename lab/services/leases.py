@@ -12,10 +12,12 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from lab.models import Attempt, Control, Run
+from lab.models import Attempt, Control, Experiment, Run
 
 # What is looked at each second goes over the few runs that are going on, not over all attempts ever made.
 _GOING_ON = (Run.Status.PREPARING, Run.Status.RUNNING, Run.Status.PAUSED, Run.Status.VERIFYING)
+# Of a file that grows: no worker is at work on it.
+_IMPORTED = Experiment.Kind.IMPORTED
 _RUN_LABEL = re.compile(r"run-\d+-attempt-\d+(-lease-\d+)?")
 
 
@@ -95,7 +97,7 @@ def end_now(attempts: QuerySet[Attempt]) -> int:
 
 def anything_goes_on() -> bool:
     """Whether there is a run that a worker has or had; an idle lab need not look any further."""
-    return Run.objects.filter(status__in=_GOING_ON).exists()
+    return Run.objects.filter(status__in=_GOING_ON).exclude(experiment__kind=_IMPORTED).exists()
 
 
 def expire_leases_of(*, is_dead: Callable[[str], bool]) -> int:

@@ -26,7 +26,9 @@ from lab.services.transitions import transition
 __all__ = [
     "BodyMissingError",
     "append",
+    "append_thin",
     "blob_text",
+    "last_time",
     "read_history",
     "read_records",
     "store_draft",
@@ -102,15 +104,41 @@ def append(
     """
     stamped = [item if isinstance(item, tuple) else (timezone.now(), item) for item in events]
     ready = thin_events(run_id=run_id, attempt=attempt, events=stamped)
+    return append_thin(
+        run_id=run_id,
+        attempt=attempt,
+        lease_token=lease_token,
+        ready=ready,
+        events=[event for _, event in stamped],
+        after_seq=after_seq,
+        facts=facts,
+    )
+
+
+def append_thin(
+    *,
+    run_id: int,
+    attempt: int,
+    lease_token: int | None,
+    ready: ThinEvents,
+    events: Sequence[AnyEvent],
+    after_seq: int | None = None,
+    facts: RunFacts | None = None,
+) -> int:
+    """As `append`, of events that `thin_events` made rows of, perhaps before there was a run.
+
+    Raises:
+        LeaseLostError: as `append`.
+    """
     with transaction.atomic():
         last = _reserve(run_id, attempt, lease_token, len(ready.rows), after_seq)
         for offset, row in enumerate(ready.rows):
-            row.seq = last - len(ready.rows) + 1 + offset
+            row.run_id, row.seq = run_id, last - len(ready.rows) + 1 + offset
         blobs.save_rows(list(ready.blobs.values()))
         Event.objects.bulk_create(ready.rows)
         _derive(run_id, attempt, ready.rows, facts if after_seq is not None else None)
-        numbered = zip(ready.rows, stamped, strict=True)
-        flags.note(run_id=run_id, events=((row.seq, event) for row, (_, event) in numbered))
+        numbered = zip(ready.rows, events, strict=True)
+        flags.note(run_id=run_id, events=((row.seq, event) for row, event in numbered))
         _move(run_id, ready.rows, held=lease_token is not None)
         doorbell.ring()
     return last
@@ -178,9 +206,20 @@ def read_history(*, run_id: int, attempt: int) -> tuple[Record, ...]:
     return records
 
 
+def last_time(*, run_id: int) -> dt.datetime:
+    """The time of the run's newest event; that of its beginning before the first one."""
+    newest = Event.objects.filter(run_id=run_id).order_by("-seq").values_list("at", flat=True).first()
+    return newest or Run.objects.values_list("created_at", flat=True).get(pk=run_id)
+
+
 def read_row(row: Event, *, whole_texts: bool = True) -> Record:
     """The record that a row holds."""
     return _record(row, _text_or_mark if whole_texts else short_text)
+
+
+def whole_payload(row: Event) -> JSONObject:
+    """What the row's event holds, as JSON, every text whole; one whose body is gone as in `read_records`."""
+    return whole(row.payload, text_of=_text_or_mark)
 
 
 def _record(row: Event, text_of: Callable[[JSONObject], str]) -> Record:
@@ -331,8 +370,9 @@ def _verification_finished(run_id: int, attempt: int, row: Event) -> None:
         run_id=run_id,
         n=Verification.objects.filter(run_id=run_id).count() + 1,
         attempt=attempt,
-        rule=payload["rule"],
+        rule=short_text(payload["rule"])[:32],
         outcome=payload["outcome"],
+        rewards=payload.get("rewards") or {},
         detail=_text(payload["detail"]),
         log_blob=log["$blob"] if is_reference(log) else "",
         seconds=payload["seconds"],

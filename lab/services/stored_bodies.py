@@ -13,7 +13,7 @@ from django.db.models import Max, Q, TextField
 from django.db.models.functions import Cast
 
 from lab.engine.llm.base import JSONObject
-from lab.models import Blob, Event, Run
+from lab.models import Blob, Event, Import, Run
 from lab.services import blobs
 from lab.services.blobs import BodyMissingError
 from lab.services.payloads import REFERENCE, references
@@ -101,11 +101,12 @@ def remove_unused(*, candidates: Iterable[str], since: float | None = None) -> i
 
     A worker may be about to refer to one of them. Whoever stores a body that is there already makes the time
     of its file new (`blobs.store_file`), so one stored after `since` (seconds since the epoch; None: now)
-    stays, and a little before it while a run goes on; each file is first put aside, so that whoever stores it
-    from then on writes it anew; and what was written down meanwhile is looked at once more.
+    stays, and a little before it while a run or an import goes on; each file is first put aside, so that
+    whoever stores it from then on writes it anew; and what was written down meanwhile is looked at once more.
     """
     since = (time.time() if since is None else since) - _LAG_SECONDS
-    if Run.objects.holding_slots().exists():
+    reads = Import.objects.filter(state=Import.State.READING)
+    if Run.objects.holding_slots().exists() or reads.exists():
         since -= FRESH_SECONDS
     wanted = set(candidates)
     newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0

@@ -14,8 +14,8 @@ from django.db import DatabaseError, connections
 from lab.engine.errors import LabError
 from lab.engine.sandboxes import docker_use
 from lab.models import Draft, Run
-from lab.services import heartbeats, isolation, leftovers, preflights, queue, sign_in, space
-from lab.services.messages import ring_for_preflights, ring_workers
+from lab.services import heartbeats, interchange, isolation, leftovers, preflights, queue, sign_in, space
+from lab.services.messages import ring_for_imports, ring_for_preflights, ring_workers
 
 REAP_SECONDS = 10.0
 LEFTOVERS_SECONDS = 3600.0
@@ -41,7 +41,7 @@ class Upkeep:
         self._next_reap = self._next_leftovers = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
-        self._ring_for_preflights_at = 0.0
+        self._ring_for_preflights_at = self._ring_for_imports_at = 0.0
         self._containers = ContainerReaper()
 
     def tick(self) -> None:
@@ -63,6 +63,7 @@ class Upkeep:
         self._tidy_up(now=bool(settled))
         self._ring_for_lost_messages()
         self._look_after_preflights()
+        self._look_after_imports()
 
     def _take_back(self) -> list[int]:
         """Settle the runs whose workers are gone or do not answer; returns them."""
@@ -91,6 +92,7 @@ class Upkeep:
         if time.monotonic() >= self._next_leftovers:
             self._next_leftovers = time.monotonic() + LEFTOVERS_SECONDS
             leftovers.remove()
+            interchange.forget_old()
 
     def _cancel_for_the_deaf(self) -> list[int]:
         """End cancelled runs whose worker does not answer: frozen, or cut off from the database."""
@@ -136,6 +138,16 @@ class Upkeep:
         if preflights.waits_too_long() and time.monotonic() >= self._ring_for_preflights_at:
             self._ring_for_preflights_at = time.monotonic() + LONGEST_RING_SECONDS
             ring_for_preflights()
+
+    def _look_after_imports(self) -> None:
+        """Queue those whose reader is gone, and ring again for those whose message was lost."""
+        if not interchange.anything_goes_on():
+            return
+        for number in interchange.settle_abandoned(is_dead=self._is_dead):
+            _log.warning("import %s was taken from a process that is gone", number)
+        if interchange.waits_too_long() and time.monotonic() >= self._ring_for_imports_at:
+            self._ring_for_imports_at = time.monotonic() + LONGEST_RING_SECONDS
+            ring_for_imports()
 
 
 class ContainerReaper:

@@ -23,8 +23,15 @@ from django.db import DatabaseError, close_old_connections, connections
 from lab.celery import app
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
-from lab.services import heartbeats, preflights, queue
-from lab.services.messages import EXAMINE_TASK, RUNS_QUEUE, ring_for_preflights, ring_workers
+from lab.services import heartbeats, interchange, preflights, queue
+from lab.services.messages import (
+    EXAMINE_TASK,
+    IMPORT_TASK,
+    RUNS_QUEUE,
+    ring_for_imports,
+    ring_for_preflights,
+    ring_workers,
+)
 from lab.services.processes import die_with_parent, process_identity
 from lab.worker.frozen import FrozenChildren
 
@@ -52,6 +59,12 @@ def claim_and_run() -> None:
 def examine() -> None:
     """Take the preflight that has waited longest and examine its model."""
     _unless_it_stops(_examine)
+
+
+@app.task(name=IMPORT_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+def read_import() -> None:
+    """Take the import that has waited longest and read it."""
+    _unless_it_stops(_read_import)
 
 
 def _unless_it_stops(act: Callable[[], None]) -> None:
@@ -89,6 +102,16 @@ def _examine() -> None:
     stop = StopSignal()
     with _heard(lambda: stop.set(ExitReason.INFRASTRUCTURE_ERROR)):
         preflight_work.conduct(preflight=preflight, stop=stop)
+
+
+def _read_import() -> None:
+    if not interchange.anything_goes_on():
+        return
+    from lab.services import import_reading
+
+    stop = StopSignal()
+    with _heard(lambda: stop.set(ExitReason.INFRASTRUCTURE_ERROR)):
+        import_reading.advance(worker=process_identity(), stop=stop)
 
 
 @contextlib.contextmanager
@@ -182,6 +205,8 @@ def _ring_for_what_waits() -> None:
             ring_workers(runs=waiting)
         if preflights.anything_goes_on():
             ring_for_preflights()
+        if interchange.anything_goes_on():
+            ring_for_imports()
     except DatabaseError as error:
         _log.warning("the queue cannot be looked at yet (%s); the tick looks later", error)
     finally:
