@@ -122,11 +122,15 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def holding_slots(self) -> RunQuerySet:
-        """Runs that a worker is at work on, or was when it died; a paused one only while a worker waits."""
+        """Runs that a worker is at work on, or was when it died; a paused one only while a worker waits.
+
+        One that is imported from a file which still grows has no worker.
+        """
         # Named one by one, so that the index finds these few among all that are queued or have ended.
         statuses = (Run.Status.PREPARING, Run.Status.RUNNING, Run.Status.PAUSED, Run.Status.VERIFYING)
         leased = Attempt.objects.filter(run=OuterRef("pk"), lease_until__isnull=False)
-        return self.filter(status__in=statuses).exclude(Q(status=Run.Status.PAUSED) & ~Exists(leased))
+        held = self.filter(status__in=statuses).exclude(Q(status=Run.Status.PAUSED) & ~Exists(leased))
+        return held.exclude(experiment__kind=Experiment.Kind.IMPORTED)
 
     def claimable(self, *, slots: int) -> RunQuerySet:
         """Queued runs that may start now, the next one first: what was begun goes on before anything new.
