@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
+from lab.engine.formats.chat_completions import ChatCompletions
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
 from lab.engine.formats.results_maps import ResultsMap
@@ -16,6 +17,8 @@ FORMATS: tuple[Format, ...] = (
     MiniSweAgent(),
     SweAgent(),
     OpenHands(),
+    # Many formats hold messages; these are those that hold little else.
+    ChatCompletions(),
     SweBenchReport(),
     SweBenchSummary(),
     SweBenchPredictions(),
