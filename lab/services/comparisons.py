@@ -128,6 +128,11 @@ class Comparison:
     goes_on: bool
 
     @property
+    def on_top(self) -> list[Light]:
+        """The lights, and beside them whether the sandboxes were alike: what the page begins with."""
+        return [*self.lights, self.sandbox_state]
+
+    @property
     def several(self) -> bool:
         """Whether one of them can be left out."""
         return len(self.sides) > 2
@@ -437,7 +442,13 @@ def _sandboxes(sides: Sequence[MadeWith]) -> tuple[list[Row], Light, str]:
     order: tuple[State, ...] = ("different", "unknown", "same")
     worst: State = next((state for state in order if state in states), "unknown")
     # Some of them are told with commas of their own.
-    return rows, Light("sandbox", worst), "; ".join(alike)
+    differing = ", ".join(row.name for row in rows[:_SANDBOX_NAMED]) if worst == "different" else ""
+    more = ", …" if len(rows) > _SANDBOX_NAMED else ""
+    return rows, Light("sandbox", worst, f"{differing}{more}" if differing else ""), "; ".join(alike)
+
+
+# So many of the facts that differ are named where the page begins.
+_SANDBOX_NAMED = 3
 
 
 # ---- everything else ---------------------------------------------------------------------------------------

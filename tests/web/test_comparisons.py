@@ -47,6 +47,7 @@ def test_two_runs_stand_side_by_side_with_lights_and_everything_that_differs(vie
     assert 'class="light" data-state="different" href="#harness"' in html
     assert 'class="light" data-state="same" href="#limits"' in html
     assert 'class="light" data-state="same" href="#task-set"' in html
+    assert 'class="light" data-state="same" href="#sandbox"' in html
     assert "harness different" in words
     assert "limits same" in words
     assert "1 field differs" in words
