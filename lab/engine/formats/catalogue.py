@@ -5,8 +5,10 @@ from __future__ import annotations
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
 from lab.engine.formats.chat_completions import ChatCompletions
+from lab.engine.formats.leaf import Leaf, LeafResults
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
+from lab.engine.formats.r2e_gym import R2EGym
 from lab.engine.formats.results_maps import ResultsMap
 from lab.engine.formats.swe_agent import SweAgent
 from lab.engine.formats.swe_bench_predictions import SweBenchPredictions
@@ -14,9 +16,12 @@ from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
 
 FORMATS: tuple[Format, ...] = (
     Atif(),
+    Leaf(),
     MiniSweAgent(),
     SweAgent(),
     OpenHands(),
+    R2EGym(),
+    LeafResults(),
     # Many formats hold messages; these are those that hold little else.
     ChatCompletions(),
     SweBenchReport(),
