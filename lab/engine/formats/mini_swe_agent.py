@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -199,6 +201,7 @@ class _Reading:
             failure = FailedRequest(error=REQUEST_ERRORS[ending.status], message=ending.error)
             found = (*found, failure)
         model, harness = self._model(), self._harness()
+        partial = not ending.status and self.format == f"{_PROGRAM}-1.1"
         stated = self._statement()
         if not self.info:
             self.conversation.note(
@@ -209,7 +212,7 @@ class _Reading:
                 "missing", "tools", "the tool's schema is the program's own, not the file's"
             )
         return Trajectory(
-            origin=Origin(format=self.format, file=self.document.path, sha256=self.document.sha256()),
+            origin=Origin(format=self.format, file=self.document.path, sha256=self._identity(partial)),
             harness=harness,
             model=model,
             instance_id=text(self.root.get("instance_id")),
@@ -222,11 +225,18 @@ class _Reading:
             final_message=ending.submission,
             patch=ending.patch,
             totals=self._totals(found),
-            partial=not ending.status and self.format == f"{_PROGRAM}-1.1",
+            partial=partial,
             limits=self._limits(),
             notes=tuple(self.conversation.notes.values()),
             kept=self._kept(),
         )
+
+    def _identity(self, partial: bool) -> str:
+        """A run has no name: while it goes on, its prompt and first reply, which has a time, tell it."""
+        if not partial:
+            return self.document.sha256()
+        begun = [self.root.get("instance_id"), *self.messages[: len(self.opening) + 1]]
+        return hashlib.sha256(json.dumps(begun).encode()).hexdigest()
 
     def _harness(self) -> HarnessUsed:
         own = {

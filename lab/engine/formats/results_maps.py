@@ -35,6 +35,8 @@ class ResultsMap:
         """
         for document in documents:
             digest = document.sha256()
+            # Whose results these are, stands nowhere else.
+            results = document.name.removesuffix(".json")
             for instance, verdict in load_object(document).items():
                 if not isinstance(verdict, bool) or not instance:
                     message = "has neither true nor false" if instance else "is a verdict without an instance"
@@ -43,5 +45,6 @@ class ResultsMap:
                 yield FoundGrading(
                     origin=origin_of(self.name, document, digest, instance),
                     instance_id=instance,
+                    harness=results,
                     grading=Grading(rule=RULE, outcome=Outcome.RESOLVED if verdict else Outcome.UNRESOLVED),
                 )

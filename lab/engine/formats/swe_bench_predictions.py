@@ -65,11 +65,13 @@ class SweBenchPredictions:
         if not name or not isinstance(patch, str):
             message = "holds no patch" if name else "names no instance"
             return Problem(file=document.path, place=place, message=message)
+        model = text(prediction.get("model_name_or_path")) or text(prediction.get("prefix"))
         return FoundGrading(
             origin=origin,
             instance_id=name,
             grading=None,
-            model=text(prediction.get("model_name_or_path")) or text(prediction.get("prefix")),
+            # With the sign that Portkey puts before it, it would be another model than its trajectories'.
+            model=model.removeprefix("@"),
             patch=patch,
         )
 

@@ -230,6 +230,8 @@ class SweBenchSummary:
         return FoundGrading(
             origin=origin_of(self.name, document, digest, instance),
             instance_id=instance,
+            # Made of the names of model and run.
+            harness=document.name.removesuffix(".json"),
             grading=Grading(
                 rule=RULE,
                 outcome=meaning.outcome,

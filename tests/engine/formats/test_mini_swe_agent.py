@@ -285,6 +285,10 @@ def test_a_run_without_an_exit_status_is_still_going_on(tmp_path: Path) -> None:
     found = read(tmp_path, value)
     assert (found.partial, found.exit_reason, found.patch) == (True, None, None)
     assert found.items == read_sample("native").items[:1]
+    value["messages"] = sample("native")["messages"][:-1]
+    assert read(tmp_path, value).origin.sha256 == found.origin.sha256
+    value["messages"][2]["extra"]["timestamp"] += 1
+    assert read(tmp_path, value).origin.sha256 != found.origin.sha256
 
 
 def test_what_a_person_said_is_told_apart_from_the_harness(tmp_path: Path) -> None:

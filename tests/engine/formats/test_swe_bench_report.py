@@ -210,6 +210,7 @@ def test_a_summary_gives_each_instance_the_verdict_of_its_list(tmp_path: Path) -
 
 def test_a_map_gives_a_verdict_for_each_instance_and_a_problem_for_what_is_none(tmp_path: Path) -> None:
     found = found_by(MAPS, document_of(tmp_path, MAP))
+    assert {one.harness for one in verdicts(found).values()} == {"document"}
     assert {name: one.grading.outcome.value for name, one in verdicts(found).items() if one.grading} == {
         "instance_a": "resolved",
         "instance_b": "unresolved",
@@ -221,7 +222,7 @@ def test_a_map_gives_a_verdict_for_each_instance_and_a_problem_for_what_is_none(
 
 def test_predictions_are_patches_without_a_verdict_in_every_shape(tmp_path: Path) -> None:
     rows = list(PREDS.values())
-    pro = [{"instance_id": INSTANCE, "patch": "diff --git a/x b/x\n", "prefix": "some/model"}]
+    pro = [{"instance_id": INSTANCE, "patch": "diff --git a/x b/x\n", "prefix": "@some/model"}]
     for document in (
         document_of(tmp_path, PREDS),
         document_of(tmp_path, rows),
