@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
 from lab.engine.formats.chat_completions import ChatCompletions
+from lab.engine.formats.inspect_log import InspectLog
 from lab.engine.formats.leaf import Leaf, LeafResults
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
@@ -16,6 +17,7 @@ from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
 
 FORMATS: tuple[Format, ...] = (
     Atif(),
+    InspectLog(),
     Leaf(),
     MiniSweAgent(),
     SweAgent(),
