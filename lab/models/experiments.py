@@ -107,8 +107,8 @@ class RunQuerySet(models.QuerySet["Run"]):
         )
 
     def real(self) -> RunQuerySet:
-        """Runs of this lab's own: those of a demo are in no total."""
-        return self.exclude(experiment__kind=Experiment.Kind.DEMO)
+        """Runs of this lab's own: those of a demo and those recorded elsewhere are in no total."""
+        return self.filter(experiment__kind=Experiment.Kind.LAUNCHED)
 
     def comparable(self) -> RunQuerySet:
         """Runs that went on as their arm says: people changed no limit and sent no message."""

@@ -16,15 +16,8 @@ from lab.engine.formats.trajectory import Problem
 from lab.engine.stop import StopSignal
 from lab.models import Import, ImportedTrajectory
 from lab.services import import_sources
-from lab.services.import_reading import (
-    Group,
-    Holding,
-    OnProgress,
-    Reading,
-    ReadingStoppedError,
-    recognised,
-    taken_for_command,
-)
+from lab.services.import_holding import Holding, ReadingStoppedError
+from lab.services.import_reading import Group, OnProgress, Reading, recognised, taken_for_command
 
 LOOK_SECONDS = 0.4
 

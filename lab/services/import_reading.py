@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 from django.utils import timezone
 
 from lab.engine.errors import LabError, LeaseLostError
@@ -27,13 +25,13 @@ from lab.engine.stop import StopSignal
 from lab.models import Import
 from lab.services import import_sources, interchange, space
 from lab.services.import_gradings import Gradings, first_number
+from lab.services.import_holding import Holding, ReadingStoppedError
 from lab.services.import_reports import ReportWriter
 from lab.services.import_storing import Storing
 from lab.services.imported_arms import Cleaner
 from lab.services.known_secrets import redactor
 from lab.services.messages import ring_for_imports
 
-LOOK_SECONDS = 0.5
 # How often the figures of a reading that goes on are stored.
 TELL_SECONDS = 1.0
 
@@ -43,17 +41,15 @@ OnProgress = Callable[[Import], None]
 _log = logging.getLogger(__name__)
 
 
-class ReadingStoppedError(LabError):
-    """The reading was cancelled, or its process is to stop."""
-
-
 @dataclass
 class Group:
     """Documents that are read together, all of one format."""
 
     format: Format
     documents: list[Document]
+    # Whether it holds verdicts apart from trajectories, and whether any has a status for each test.
     gradings: bool = False
+    tests: bool = False
 
 
 def advance(*, worker: str, stop: StopSignal | None = None) -> Import | None:
@@ -90,63 +86,6 @@ def recognised(document: Document, formats: Sequence[Format]) -> tuple[Format, s
     except Exception as error:
         _log.exception("%s cannot be looked at", document.path)
         return Problem(file=document.path, place="", message=_mistake_words(error))
-
-
-class Holding:
-    """Keeps the lease of an import on a thread of its own, and looks whether somebody cancelled it."""
-
-    def __init__(self, imported: Import, stop: StopSignal) -> None:
-        self.imported, self.stop = imported, stop
-        # Set for the last part of the work, which is done also when it is to stop.
-        self.deaf = False
-        self.cancelled = self.lost = False
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"import-{imported.pk}", daemon=True)
-
-    def __enter__(self) -> Holding:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Between two trajectories.
-
-        Raises:
-            LeaseLostError: somebody else holds it now.
-            ReadingStoppedError: cancelled, or this process is to stop.
-        """
-        if self.lost:
-            raise LeaseLostError(f"{self.imported} is read by somebody else now, or was ended")
-        if not self.deaf and (self.cancelled or self.stop.is_set()):
-            raise ReadingStoppedError("cancelled" if self.cancelled else "stopped")
-
-    def _keep(self) -> None:
-        renew_every, waited = settings.LAB_LEASE_SECONDS / 5, 0.0
-        try:
-            while not self._done.wait(LOOK_SECONDS):
-                waited += LOOK_SECONDS
-                try:
-                    self._look(renew=waited >= renew_every)
-                except DatabaseError as error:
-                    connections.close_all()
-                    _log.warning("%s: its lease cannot be kept yet (%s)", self.imported, error)
-                    continue
-                waited = 0.0 if waited >= renew_every else waited
-        finally:
-            connections.close_all()
-
-    def _look(self, *, renew: bool) -> None:
-        held = interchange.held_by(self.imported)
-        if renew:
-            held.update(lease_until=interchange.lease_end())
-        found = held.values_list("cancel_asked", flat=True).first()
-        if found is None:
-            self.lost = True
-        elif found:
-            self.cancelled = True
 
 
 class Reading:
@@ -222,9 +161,9 @@ class Reading:
         """
         for group in groups:
             self._read_group(group)
-        for group in groups:
-            if group.gradings:
-                self._read_gradings(group)
+        # The newest verdict is what counts: the one that says most comes last.
+        for group in sorted((one for one in groups if one.gradings), key=lambda one: one.tests):
+            self._read_gradings(group)
         self._gradings.finish()
 
     def _given(self) -> str:
@@ -272,6 +211,7 @@ class Reading:
                 self._take(group, found)
             elif isinstance(found, FoundGrading):
                 group.gradings = True
+                group.tests |= found.grading is not None and bool(found.grading.tests)
             else:
                 self.report.problem(found, group.format.name)
         self._done += len(group.documents)

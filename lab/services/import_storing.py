@@ -16,17 +16,17 @@ from lab import __version__
 from lab.engine.errors import LabError, LeaseLostError
 from lab.engine.events import AttemptStarted, Event, SourceKept, TrajectoryImported
 from lab.engine.formats.to_events import Timed, to_events
-from lab.engine.formats.trajectory import FailedRequest, Item, Note, Trajectory, Turn
-from lab.engine.llm.base import Cost, JSONObject, Price, Usage
+from lab.engine.formats.trajectory import Note, Trajectory, Turn
+from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Experiment, Import, ImportedTrajectory, Run
 from lab.services import interchange, log
-from lab.services.imported_arms import Cleaner, Place, Rows, dollars_in_range, standing
+from lab.services.import_pricing import pricer, with_believable_costs
+from lab.services.imported_arms import Cleaner, Place, Rows, standing
 from lab.services.transitions import transition
 
 # A seed is a number of a row; what is larger was no count of repeats.
 _LARGEST_SEED = 1_000_000
 _PLACES = 200
-_UNTIMED = "priced as of the import: when the call was made is not recorded"
 
 
 class ChangedBeforeEndError(LabError):
@@ -109,7 +109,7 @@ class Storing:
         mine = row.made_by_id == self._import.pk
         if not mine or (row.file, row.place) != (file, trajectory.origin.place[:_PLACES]):
             return Stored(run=run, new=False)
-        _, notes = _reasonable(trajectory)
+        _, notes = with_believable_costs(trajectory)
         return self._as_new(run, trajectory, row.seed_recorded, notes)
 
     def _as_new(
@@ -131,7 +131,7 @@ class Storing:
 
     def _new(self, trajectory: Trajectory, identity: str, also: Callable[[Run], None]) -> Stored:
         now = timezone.now()
-        trajectory, own_notes = _reasonable(trajectory)
+        trajectory, own_notes = with_believable_costs(trajectory)
         with transaction.atomic():
             self.guard()
             experiment = self._experiment_row()
@@ -236,7 +236,7 @@ class Storing:
 
     def _grow(self, row: ImportedTrajectory, trajectory: Trajectory, identity: str) -> Stored:
         run = row.run
-        trajectory, notes = _reasonable(trajectory)
+        trajectory, notes = with_believable_costs(trajectory)
         place = self._rows.place(trajectory, run.experiment)
         events = list(_events(trajectory, place, run.seed, imported_at=run.created_at))
         grown = _grown(events)
@@ -306,7 +306,7 @@ class Storing:
 
 def _events(trajectory: Trajectory, place: Place, seed: int, *, imported_at: dt.datetime) -> Iterator[Timed]:
     facts = standing(place, seed=seed, lab_version=__version__)
-    return to_events(trajectory, facts, price=_pricer(trajectory, imported_at), imported_at=imported_at)
+    return to_events(trajectory, facts, price=pricer(trajectory.model, imported_at), imported_at=imported_at)
 
 
 def _seed(place: Place, experiment: Experiment, wanted: int | None) -> tuple[int | None, int, int | None]:
@@ -327,48 +327,6 @@ def _seed_notes(recorded: int | None, given: int, other: int | None) -> tuple[No
         return ()
     why = f"run {other} has it already, with other content" if other is not None else "seeds count from 1"
     return (Note(kind="guessed", field="seed", detail=f"recorded as {recorded}, given {given}: {why}"),)
-
-
-def _reasonable(trajectory: Trajectory) -> tuple[Trajectory, tuple[Note, ...]]:
-    """The trajectory without costs that no call can have, which are not recorded then."""
-    if all(_has_price(item) for item in trajectory.items):
-        return trajectory, ()
-    items = tuple(map(_without_cost, trajectory.items))
-    note = Note(kind="lost", field="cost", detail="a recorded cost is no price of a call")
-    return dataclasses.replace(trajectory, items=items), (note,)
-
-
-def _without_cost(item: Item) -> Item:
-    if isinstance(item, (Turn, FailedRequest)) and not _has_price(item):
-        return dataclasses.replace(item, cost_reported=None)
-    return item
-
-
-def _has_price(item: Item) -> bool:
-    return not isinstance(item, (Turn, FailedRequest)) or dollars_in_range(item.cost_reported)
-
-
-def _pricer(
-    trajectory: Trajectory, imported_at: dt.datetime
-) -> Callable[[Usage, str, dt.datetime | None], Cost]:
-    """Prices a call by the table, as of when it was made; of one without a time as of the import."""
-    # Imported late: the table is large.
-    from lab.engine.pricing import price_call
-
-    used = trajectory.model
-    price = Price(basis="table", provider=used.provider)
-
-    def priced(usage: Usage, model: str, at: dt.datetime | None) -> Cost:
-        if not model:
-            return Cost(note="the model is not recorded")
-        if not used.provider and not used.base_url:
-            return Cost(note="the model's provider is not recorded")
-        cost = price_call(price, usage, model=model, at=at or imported_at, base_url=used.base_url)
-        if at is None and cost.amount is not None:
-            cost = cost.model_copy(update={"note": "; ".join(filter(None, [cost.note, _UNTIMED]))})
-        return cost
-
-    return priced
 
 
 def _grown(events: Sequence[Timed]) -> list[Timed]:

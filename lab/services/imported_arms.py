@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import NamedTuple
 
 from django.db import transaction
@@ -300,8 +299,3 @@ def _complete_limits(limits: JSONObject) -> Limits | None:
 def _letter(index: int) -> str:
     first, second = divmod(index, 26)
     return f"{_LETTERS[min(first, 26) - 1] if first else ''}{_LETTERS[second]}"
-
-
-def dollars_in_range(amount: Decimal | None) -> bool:
-    """Whether the amount is one that a call can have cost at all, and the table can hold."""
-    return amount is None or (amount.is_finite() and 0 <= amount <= 100_000)

@@ -63,7 +63,8 @@ def _sandbox(found: Isolation) -> str:
 
 def _spent_today() -> str:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
-    real = Call.objects.exclude(run__experiment__kind=Experiment.Kind.DEMO)
+    # What was recorded elsewhere was not spent here, whenever that was.
+    real = Call.objects.filter(run__experiment__kind=Experiment.Kind.LAUNCHED)
     by_basis = (
         real.filter(started_at__gte=today)
         .order_by()

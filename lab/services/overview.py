@@ -110,7 +110,7 @@ def slots() -> Slots:
     return Slots(
         total=settings.LAB_RUN_SLOTS,
         **Run.objects.aggregate(
-            busy=Count("pk", filter=~Q(status__in=free)),
+            busy=Count("pk", filter=~Q(status__in=free) & ~Q(experiment__kind=Experiment.Kind.IMPORTED)),
             queued=Count("pk", filter=Q(status=Run.Status.QUEUED)),
             finished=Count("pk", filter=Q(status=Run.Status.ENDED) & ~demo),
             demo=Count("pk", filter=demo),
