@@ -42,12 +42,18 @@ def after(*, by: User, run: Run, seq: int, limit: int) -> Page:
     rows = Event.objects.filter(run=run, seq__gt=seq).order_by("seq")[: min(limit, MOST_RECORDS)]
     for row in rows.iterator(chunk_size=50):
         record: JSONObject = json.loads(read_row(row).to_line())
-        shown = masked(record if sees_hidden else _without_hidden_tests(record))
+        shown = for_reader(record, sees_hidden=sees_hidden)
         characters += len(json.dumps(shown, ensure_ascii=False))
         if records and characters > ANSWER_CHARACTERS:
             break
         records.append(shown)
     return Page(records, Run.objects.values_list("last_seq", flat=True).get(pk=run.pk))
+
+
+def for_reader(record: JSONObject, *, sees_hidden: bool) -> JSONObject:
+    """An event's fields as somebody may read them: what looks like a key masked, hidden tests for few."""
+    shown: JSONObject = masked(record if sees_hidden else _without_hidden_tests(record))
+    return shown
 
 
 def _without_hidden_tests(record: JSONObject) -> JSONObject:

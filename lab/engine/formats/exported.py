@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from lab.engine.formats.reading import plain_text
 from lab.engine.formats.trajectory import FailedRequest, Grading, Note, Trajectory, Turn
@@ -81,6 +81,9 @@ class Exported:
         }
 
 
+Shape = Literal["each", "one", "several"]
+
+
 class Member(NamedTuple):
     """A file of an export: its name, with `/` between folders, and its bytes in pieces."""
 
@@ -92,12 +95,24 @@ class Writer(Protocol):
     """One format that runs are written in. Pure: it is given runs and yields files, one run in memory.
 
     `name` is what pages and commands call it, `title` a few words for people, `lost` what the format has no
-    place for, one sentence each.
+    place for, one sentence each. `shape`: `each` run is a file of its own, all runs make `one` file, or they
+    make `several`. `ending` is that of one file.
     """
 
-    name: str
-    title: str
-    lost: Sequence[str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def lost(self) -> Sequence[str]: ...
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def ending(self) -> str: ...
 
     def members(self, runs: Iterable[Exported]) -> Iterator[Member]:
         """The files of these runs, in their order; the pieces of one are read before the next."""

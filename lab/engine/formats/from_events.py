@@ -38,6 +38,8 @@ from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
 
 LAB_FORMAT = "trajectory-lab"
+# What the lab puts after the names of recorded programs and models.
+IMPORTED = " (imported)"
 
 
 def from_events(records: Iterable[Record], *, attempt: int | None = None) -> Trajectory:
@@ -228,8 +230,8 @@ class _Reader:
         task_kept = kept.pop("task", {}) if imported is not None else without(started.task, *_OF_TASK)
         return Trajectory(
             origin=self._origin(),
-            harness=_harness(started.harness),
-            model=_model(started.model, started.parameters),
+            harness=_harness(started.harness, imported=imported is not None),
+            model=_model(started.model, started.parameters, imported=imported is not None),
             instance_id=text(started.task.get("id")),
             statement=text(started.task.get("statement")),
             task_kept=mapping(task_kept),
@@ -301,11 +303,14 @@ def _with_kept(item: Item | OpenTurn | None, about: str, kept: JSONObject) -> It
     return None
 
 
-def _harness(facts: JSONObject) -> HarnessUsed:
+def _harness(facts: JSONObject, *, imported: bool) -> HarnessUsed:
+    """Of an imported one the names as recorded, not those that the lab gave its rows."""
     config = mapping(facts.get("config"))
-    version = facts.get("version")
+    name, version = text(facts.get("name")), facts.get("version")
+    if imported:
+        name, version = name.removesuffix(IMPORTED), facts.get("recorded_version") or text(version)
     return HarnessUsed(
-        name=text(facts.get("name")),
+        name=name,
         version="" if version is None else str(version),
         family=text(facts.get("family")) or text(config.get("family")),
         config=config,
@@ -313,9 +318,12 @@ def _harness(facts: JSONObject) -> HarnessUsed:
     )
 
 
-def _model(facts: JSONObject, parameters: JSONObject) -> ModelUsed:
+def _model(facts: JSONObject, parameters: JSONObject, *, imported: bool) -> ModelUsed:
+    name = text(facts.get("name"))
+    if imported and name.endswith(IMPORTED):
+        name = ""
     return ModelUsed(
-        name=text(facts.get("model_id")) or text(facts.get("name")),
+        name=text(facts.get("model_id")) or name,
         provider=text(facts.get("provider")) or text(mapping(facts.get("price")).get("provider")),
         base_url=text(facts.get("base_url")),
         sampling=without(parameters, "tools", "model"),

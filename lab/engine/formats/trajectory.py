@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from lab.engine.errors import ExitReason
+from lab.engine.events import Record
 from lab.engine.llm.base import Cost, JSONObject, Usage
 from lab.engine.verify.base import Outcome, TestOutcome
 
@@ -110,8 +111,8 @@ class Turn:
     `started_at` is when it was asked, `ended_at` when the answer was whole, `seconds` between them.
     `cost_reported` in US dollars as recorded; the lab prices `usage` again beside it. `agent` names the
     subagent that answered, "" for the main one. `copied`: the answer was copied from an earlier trajectory
-    and asks for no money here. `priced` is what the lab's prices made of it, in a trajectory that is made from
-    a log; readers leave None.
+    and asks for no money here. `priced` is what the lab's prices made of it, in a trajectory that is made
+    from a log; readers leave None.
     """
 
     message: JSONObject
@@ -265,7 +266,7 @@ class FoundGrading:
     It belongs to the trajectories of the same import with the same `instance_id`, and the same `seed`,
     `model` and `trajectory` (a file's path) where these are said. Where none is there, it is a run of its own
     without steps. `patch` where the file holds one; `grading` None where it holds a patch and no verdict, as
-    a file of predictions does.
+    a file of predictions does. `harness` names whose results these are where there is no trajectory.
     """
 
     origin: Origin
@@ -276,6 +277,20 @@ class FoundGrading:
     harness: str = ""
     trajectory: str = ""
     patch: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedLog:
+    """A run's log as a lab wrote it: its `records`, of all attempts, are taken over as they are.
+
+    `facts` is what that lab called the run's parts, kept so that it is written the same again: `experiment`
+    (name), `arm` (letter), `seed`, `status`, `task` (set, version, name, title, statement), `harness` (name,
+    version, family), `model` (name, version), `records` (how many).
+    """
+
+    origin: Origin
+    facts: JSONObject
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

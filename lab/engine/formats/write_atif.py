@@ -9,6 +9,7 @@ from typing import Any
 from lab.engine.formats.exported import (
     Exported,
     Member,
+    Shape,
     Spent,
     graded,
     money,
@@ -41,6 +42,8 @@ _UNKNOWN = "unknown"
 class Atif:
     name = "atif"
     title = "ATIF 1.8"
+    shape: Shape = "each"
+    ending = ".atif.json"
     lost = (
         "failed requests stand in `extra` of the next answer of the model, and count in no metric of a step",
         "a rewritten history stands as a step of the system with the new messages in `extra`",

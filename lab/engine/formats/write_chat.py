@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from lab.engine.formats.exported import Exported, Member, reward, some, words_of, written
+from lab.engine.formats.exported import Exported, Member, Shape, reward, some, words_of, written
 from lab.engine.formats.trajectory import Item, Message, Rewritten, Turn
 from lab.engine.llm.base import JSONObject
 
@@ -17,6 +17,8 @@ from lab.engine.llm.base import JSONObject
 class Chat:
     name = "chat"
     title = "Chat completions for training"
+    shape: Shape = "one"
+    ending = ".jsonl"
     lost = (
         "failed requests, times, tokens and cost are not there",
         "replies that the harness left out of the conversation are not there, nor are turns of subagents; "

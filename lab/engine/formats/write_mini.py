@@ -9,6 +9,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.formats.exported import (
     Exported,
     Member,
+    Shape,
     graded,
     money,
     some,
@@ -46,6 +47,8 @@ _COMMANDS = ("command", "cmd")
 class MiniSweAgent:
     name = "mini-swe-agent"
     title = "mini-swe-agent 1.1"
+    shape: Shape = "each"
+    ending = ".traj.json"
     lost = (
         "calls of tools other than a shell have their arguments as JSON in the place of a command",
         "messages are all that were ever said; where they were rewritten stands in `info.trajectory_lab`",

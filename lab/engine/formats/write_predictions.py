@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lab.engine.formats.exported import Exported, Member, safe_name, written
+from lab.engine.formats.exported import Exported, Member, Shape, safe_name, written
 from lab.engine.llm.base import JSONObject
 
 
 class Predictions:
     name = "swe-bench"
     title = "SWE-bench predictions"
+    shape: Shape = "one"
+    ending = ".jsonl"
     lost = (
         "a line has a task, a name and a patch, and no place for anything else",
         "SWE-bench takes one line a task and name: repeats have the number of their seed in the name",
