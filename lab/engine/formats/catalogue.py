@@ -9,6 +9,7 @@ from lab.engine.formats.inspect_log import InspectLog
 from lab.engine.formats.leaf import Leaf, LeafResults
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
+from lab.engine.formats.openhands_v1 import OpenHandsV1
 from lab.engine.formats.r2e_gym import R2EGym
 from lab.engine.formats.results_maps import ResultsMap
 from lab.engine.formats.swe_agent import SweAgent
@@ -22,6 +23,7 @@ FORMATS: tuple[Format, ...] = (
     MiniSweAgent(),
     SweAgent(),
     OpenHands(),
+    OpenHandsV1(),
     R2EGym(),
     LeafResults(),
     # Many formats hold messages; these are those that hold little else.

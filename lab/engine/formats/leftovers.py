@@ -9,7 +9,18 @@ from typing import Any
 from lab.engine.formats.trajectory import Note, NoteKind
 from lab.engine.llm.base import JSONObject
 
-_CREDENTIALS = ("api_key", "apikey", "access_key", "secret_access_key", "password", "authorization")
+_CREDENTIALS = (
+    "api_key",
+    "apikey",
+    "access_key",
+    "secret_key",
+    "client_secret",
+    "access_token",
+    "auth_token",
+    "password",
+    "authorization",
+    "secret_registry",
+)
 # What is nested deeper than this is no configuration.
 _DEEPEST = 40
 

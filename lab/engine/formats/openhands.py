@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lab.engine.errors import ExitReason
+from lab.engine.formats import openhands_v1_events as v1
 from lab.engine.formats.base import Document, Probe
 from lab.engine.formats.json_values import Value, found_in
 from lab.engine.formats.leftovers import collapsed, unread, without_credentials
@@ -79,7 +80,7 @@ def _read(document: Document, value: Value) -> Trajectory:
     metadata, metrics = mapping(root.get("metadata")), mapping(root.get("metrics"))
     by_answer = ByAnswer()
     by_answer.take(metrics)
-    events = Events(by_answer)
+    events = _events(root, by_answer)
     events.take(items(root.get("history")))
     found = _with_submission(events)
     notes = [*events.notes, *_remarks(root, events, by_answer)]
@@ -88,7 +89,12 @@ def _read(document: Document, value: Value) -> Trajectory:
     result = mapping(root.get("test_result"))
     llm = mapping(metadata.get("llm_config"))
     return Trajectory(
-        origin=Origin(format="openhands-v0", file=document.path, place=value.place, sha256=value.sha256),
+        origin=Origin(
+            format="openhands-v0" if isinstance(events, Events) else "openhands-v1",
+            file=document.path,
+            place=value.place,
+            sha256=value.sha256,
+        ),
         harness=HarnessUsed(
             name="OpenHands",
             version=text(events.system.get("openhands_version")),
@@ -117,7 +123,13 @@ def _read(document: Document, value: Value) -> Trajectory:
     )
 
 
-def _with_submission(events: Events) -> tuple[Item, ...]:
+def _events(root: JSONObject, by_answer: ByAnswer) -> Events | v1.Events:
+    """Evaluations of V1 write the same lines around the events of V1."""
+    first = items(root.get("history"))[:5]
+    return v1.Events(by_answer) if any(map(v1.is_event, first)) else Events(by_answer)
+
+
+def _with_submission(events: Events | v1.Events) -> tuple[Item, ...]:
     """The items, with the call that finished the run marked as such."""
     last = events.items[-1] if events.items else None
     if events.last_action != "finish" or not isinstance(last, Turn) or not last.calls:
@@ -126,7 +138,7 @@ def _with_submission(events: Events) -> tuple[Item, ...]:
     return (*events.items[:-1], dataclasses.replace(last, calls=calls))
 
 
-def _remarks(root: JSONObject, events: Events, by_answer: ByAnswer) -> Iterator[Note]:
+def _remarks(root: JSONObject, events: Events | v1.Events, by_answer: ByAnswer) -> Iterator[Note]:
     if any(call.observation is not None for turn in _turns(events.items) for call in turn.calls):
         detail = "what the harness adds to an output for the model is not recorded"
         yield Note(kind="missing", field="history.content", detail=detail)
@@ -206,7 +218,7 @@ def _gradings(root: JSONObject, result: JSONObject) -> tuple[Grading, ...]:
     return (Grading(rule="report", outcome=outcome, kept=unread(report, {"resolved": bool})),)
 
 
-def _kept(root: JSONObject, events: Events, result: JSONObject, llm: JSONObject) -> JSONObject:
+def _kept(root: JSONObject, events: Events | v1.Events, result: JSONObject, llm: JSONObject) -> JSONObject:
     kept = unread(
         root,
         {
