@@ -169,11 +169,15 @@ def _is_there(address: str) -> bool:
 
 def way_in(address: str) -> str:
     """What to do about a daemon that cannot be asked."""
+    if "://" not in address:
+        return f"LAB_DOCKER_HOST: write an address such as {_SOCKET} or tcp://host:2376"
     path = Path(address.removeprefix("unix://"))
     try:
         found = path.stat() if address.startswith("unix://") else None
     except FileNotFoundError:
-        return "systemctl start docker"
+        if address in (_SOCKET, _SOCKET.replace("/var/run/", "/run/")):
+            return "systemctl start docker"
+        return f"start the daemon that makes {path}, or set LAB_DOCKER_HOST (default: {_SOCKET})"
     except OSError:
         found = None
     if found is None:

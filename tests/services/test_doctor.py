@@ -18,6 +18,7 @@ from pytest_django.fixtures import Settings
 from lab.engine.sandboxes.base import ExecResult, Output, SandboxFacts, SandboxProvider, SandboxSpec
 from lab.models import Endpoint
 from lab.services import doctor, doctor_sandboxes, isolation, sandbox_trials
+from lab.services.doctor_docker import way_in
 from tests import docker_host
 from tests.house.tree import ROOT
 from tests.servers import Postgresql, Redis
@@ -379,6 +380,17 @@ class TestDocker:
         ]
         assert needed["state"] == "problem"
         assert doctor_command(data_folder, LAB_DOCKER_HOST=address)["docker"]["state"] == "absent"
+
+    @pytest.mark.parametrize(
+        ("address", "way"),
+        [
+            ("unix:///nowhere/docker.sock", "start the daemon that makes /nowhere/docker.sock, or set"),
+            ("tcp://127.0.0.1:9", "see to it that a daemon can be reached at tcp://127.0.0.1:9"),
+            ("docker.example.org", "write an address such as unix:///var/run/docker.sock or tcp://host:2376"),
+        ],
+    )
+    def test_that_is_not_where_the_setting_says_names_the_setting(self, address: str, way: str) -> None:
+        assert way in way_in(address)
 
     def test_whose_socket_nobody_answers_at_says_so_with_the_way_in(
         self, data_folder: Path, tmp_path: Path
