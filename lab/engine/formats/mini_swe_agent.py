@@ -1,4 +1,4 @@
-"""Trajectories of mini-swe-agent: lists of messages, `mini-swe-agent-1` and `mini-swe-agent-1.1`."""
+"""mini-swe-agent's trajectories: lists of messages, `mini-swe-agent-1` and `mini-swe-agent-1.1`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from lab.engine.key_shapes import masked
 from lab.engine.llm.base import JSONObject
 
 _PROGRAM = "mini-swe-agent"
+_FORMAT = re.compile(rf"{_PROGRAM}-[\d.]{{1,20}}")
 _MARKERS = (MARKER, "MINI_SWE_AGENT_FINAL_OUTPUT")
 _TAGS = ("mswea_bash_command", "bash")
 _TAG_BEFORE_2 = "bash"
@@ -112,7 +113,8 @@ class _Reading:
         self.root = root
         self.info = mapping(root.get("info"))
         self.config = mapping(self.info.get("config"))
-        self.format = text(root.get("trajectory_format")) or (_PROGRAM if self.info else f"{_PROGRAM}-list")
+        told = _FORMAT.fullmatch(text(root.get("trajectory_format")))
+        self.format = told[0] if told else _PROGRAM if self.info else f"{_PROGRAM}-list"
         self.problems: list[Problem] = []
         self.messages: list[JSONObject] = []
         for place, message in enumerate(root["messages"], start=1):

@@ -175,24 +175,21 @@ class Conversation:
         """What `extra.actions` names, else the one command in the text."""
         if replied.actions is None:
             found = self._commands(plain_text(replied.turn.message.get("content")))
-            commands: list[tuple[str, JSONObject]] = [(one, {}) for one in found] if len(found) == 1 else []
+            actions: list[JSONObject] = [{"command": one} for one in found] if len(found) == 1 else []
         else:
-            commands = [
-                (text(action.get("command")), without(action, "command"))
-                for action in map(mapping, replied.actions)
-                if isinstance(action.get("command"), str)
-            ]
-        return [
-            Call(
-                id=self._made_id(number),
-                name=TOOL,
-                arguments={"command": command},
-                raw_arguments=command,
-                synthesised_id=True,
-                kept=kept,
-            )
-            for number, (command, kept) in enumerate(commands, start=1)
-        ]
+            actions = [one for one in map(mapping, replied.actions) if isinstance(one.get("command"), str)]
+        return [self._text_call(action, number) for number, action in enumerate(actions, start=1)]
+
+    def _text_call(self, action: JSONObject, number: int) -> Call:
+        identifier = text(action.get("tool_call_id"))
+        return Call(
+            id=identifier or self._made_id(number),
+            name=TOOL,
+            arguments={"command": action["command"]},
+            raw_arguments=action["command"],
+            synthesised_id=not identifier,
+            kept=unread(action, {"command": str, "tool_call_id": str}),
+        )
 
     def _commands(self, content: str) -> list[str]:
         if not self._wording.tag:

@@ -41,8 +41,10 @@ def chat_reply(raw: JSONObject) -> Replied:
     kept = _kept_of_chat(response, choice, {**message, **_thought_fields(answered, said)})
     facts = _Facts(extra, response)
     actions = extra.get("actions")
+    # The lab's own export says so of a reply that the conversation went on without.
+    joined = facts.kept.pop("left_out", False) is not True
     turn = Turn(
-        message=message,
+        message=message if joined else {},
         reasoning=said,
         finish_reason=text(choice.get("finish_reason")),
         model=text(response.get("model")),
@@ -52,7 +54,11 @@ def chat_reply(raw: JSONObject) -> Replied:
         # Version 2 writes down when an answer was whole; before there is only the server's own second.
         started_at=None if facts.at else moment(response.get("created")),
         ended_at=facts.at,
-        kept={**facts.kept, **_response(kept, extra.get("response"))},
+        kept={
+            **facts.kept,
+            **_response(kept, extra.get("response")),
+            **({} if joined else {"unread_reply": message}),
+        },
     )
     return Replied(turn, actions if isinstance(actions, list) else None, unknown=facts.unknown)
 

@@ -309,6 +309,19 @@ def test_what_a_person_said_is_told_apart_from_the_harness(tmp_path: Path) -> No
     assert messages[1].kept == {"actions": [{"command": "ls"}]}
 
 
+def test_what_the_labs_own_export_adds_is_understood(tmp_path: Path) -> None:
+    value = sample("text")
+    value["messages"][2]["extra"]["actions"][0]["tool_call_id"] = "own-1"
+    unread = {"role": "assistant", "content": "Hm.", "extra": {"actions": [], "left_out": True}}
+    value["messages"].insert(2, unread)
+    left_out, called, _ = read(tmp_path, value).turns
+    assert (left_out.message, left_out.kept) == (
+        {},
+        {"unread_reply": {"role": "assistant", "content": "Hm."}},
+    )
+    assert [(call.id, call.synthesised_id) for call in called.calls] == [("own-1", False)]
+
+
 def test_keys_in_a_configuration_are_not_taken_over(tmp_path: Path) -> None:
     value = version_1()
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
