@@ -99,6 +99,9 @@ def exit_code(number: Any) -> str:
 def _output_words(call: CallView) -> str:
     stdout = stream_text(call.result.get("stdout"))
     stderr = stream_text(call.result.get("stderr"))
+    if call.result.get("stdout") is None and call.result.get("stderr") is None:
+        # Another program recorded no output beside what the model saw.
+        stdout = excerpt(call.result.get("observation"))
     if call.kind == "test":
         words = counted_tests(stdout.ending) or counted_tests(stderr.ending)
         if words:

@@ -22,9 +22,11 @@ from lab.render.numbers import clock, count, dollars, plural
 from lab.render.parting import Parting, parting_of
 from lab.render.sandboxes import ShownSandbox, shown_sandbox
 from lab.render.text import one_line, visible_text
+from lab.services import imported_pages
 from lab.services.facts import agent_seconds, clock_start, facts_of
 from lab.services.flags import ParserProblem, parser_problem
 from lab.services.gradings import Badge, Verdict, passed_of, verdict_of
+from lab.services.imported_pages import Source
 from lab.services.limits import context_is_estimated, values_in_force
 from lab.services.preflight_shown import Outcome, outcome_of
 from lab.services.replays import is_recorded, source_of
@@ -120,6 +122,7 @@ class Panel:
     recorded: Run | None
     parting: Parting | None
     can_be_replayed: bool
+    source: Source | None
 
 
 PARTS = (
@@ -168,6 +171,7 @@ def panel(run: Run) -> Panel:
     reason = run.exit_reason or (attempt.exit_reason if attempt else "")
     again = attempt is not None and attempt.n > 1
     asks = asks_of(run)
+    source = imported_pages.source_of(run)
     return Panel(
         run=run,
         badge=badge_of(run),
@@ -180,7 +184,7 @@ def panel(run: Run) -> Panel:
         infrastructure=reason in INFRASTRUCTURE_REASONS,
         why=why_it_broke(run),
         pending=_with_progress(run, _pending(run, facts), facts),
-        limits=_limits(run, facts),
+        limits=_limits(run, facts) if source is None else _recorded(_limits(run, facts), facts),
         tokens=bill.rows,
         total=bill.total,
         basis=bill.basis,
@@ -206,6 +210,7 @@ def panel(run: Run) -> Panel:
         recorded=source_of(run.arm.model, task=run.task, seed=run.seed) if run.arm.model.replay else None,
         parting=_parting(run) if reason == ExitReason.REPLAY_DIVERGED else None,
         can_be_replayed=ended and is_recorded(run),
+        source=source,
     )
 
 
@@ -364,6 +369,17 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
         errors = f"{facts.format_errors or 0:,} of {plural(facts.replies, 'reply', 'replies')}"
         meters.append(Meter("Format errors", errors, "", 0.0, None, "", errors, whole=True))
     return meters
+
+
+def _recorded(meters: list[Meter], facts: RunFacts) -> list[Meter]:
+    """The meters of an imported run: a limit that is not recorded is not "no limit", nor is no time 0."""
+    unknown = {"Time"} if facts.agent_seconds is None else set()
+    unknown |= set() if facts.context_tokens else {"Context"}
+    told = [meter._replace(used="not recorded") if meter.label in unknown else meter for meter in meters]
+    return [
+        meter._replace(whole=True) if meter.maximum is None or meter.label in unknown else meter
+        for meter in told
+    ]
 
 
 def _state(value: float, maximum: float | None) -> str:

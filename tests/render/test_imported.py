@@ -68,3 +68,13 @@ def test_an_end_that_is_not_recorded_is_called_so() -> None:
     html = moment_html(7, event(9, {**ended, "wall_seconds": None}))
     assert html.count("not recorded") == 2
     assert ">0:00<" not in html
+
+
+def test_a_command_whose_output_is_what_the_model_saw_counts_its_lines() -> None:
+    started = {"kind": "tool_call_started", "step": 1, "index": 1, "call_id": "c", "tool": "bash"}
+    started |= {"executor": "bash", "arguments": {"command": "ls"}}
+    ended = {"kind": "tool_call_finished", "step": 1, "index": 1, "call_id": "c", "exit_code": 0}
+    ended |= {"observation": "a\nb\n", "stdout": None, "stderr": None, "seconds": None}
+    html = step_html(7, step_of([event(3, started, 1), event(4, ended, 1)]))
+    assert "exit 0" in html
+    assert "2 lines" in html
