@@ -20,13 +20,16 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import Frozen
 from lab.engine.tasks.plans import Plans
 from lab.engine.tasks.snapshot import digest_of, pack_repository, repository_files, snapshot_files
-from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, TestRunner, Verification
+from lab.engine.tasks.spec import PRACTICE, Environment, TaskSetSpec, TaskSpec, TestRunner, Verification
+from lab.engine.verify.rules import rule_named
 
 __all__ = ["load_task", "load_task_set", "pack_repository", "practice_folder", "repository_files"]
 
 _Text = Annotated[str, Field(min_length=1)]
 _Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 _T = TypeVar("_T")
+# A value that does not fit is told up to here.
+_TOLD_CHARACTERS = 300
 
 
 class _VerificationTable(Frozen):
@@ -70,11 +73,7 @@ def load_task(folder: Path) -> TaskSpec:
     file = folder / "task.toml"
     described = _validate(TypeAdapter(_TaskFile), _toml(file), file)
     table = described.verification
-    both = sorted(set(table.fail_to_pass) & set(table.pass_to_pass))
-    if both:
-        raise InvalidValueError(
-            f"{file}: verification.pass_to_pass", both[0], "is in fail_to_pass too; keep it in one of the two"
-        )
+    _require_gradable(table, file)
     repository = folder / "repository"
     environment = _with_build(described.environment, file)
     if environment.repository_in_image and repository.exists():
@@ -103,6 +102,24 @@ def load_task(folder: Path) -> TaskSpec:
         plans=_plans(folder / "plans.yaml"),
         repository_digest=digest_of(snapshot_files(repository)) if repository.is_dir() else "",
     )
+
+
+def _require_gradable(table: _VerificationTable, file: Path) -> None:
+    """Raises: InvalidValueError: a verification that no patch could pass."""
+    both = sorted(set(table.fail_to_pass) & set(table.pass_to_pass))
+    if both:
+        raise InvalidValueError(
+            f"{file}: verification.pass_to_pass", both[0], "is in fail_to_pass too; keep it in one of the two"
+        )
+    for word in table.command:
+        if "\0" in word:
+            raise InvalidValueError(
+                f"{file}: verification.command", word, "holds a NUL byte, which no command can; take it out"
+            )
+    try:
+        rule_named(table.rule)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{file}: {error.field}", error.value, error.reason) from None
 
 
 def load_task_set(folder: Path) -> TaskSetSpec:
@@ -160,10 +177,23 @@ def _toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidValueError("file", str(file), f"is no valid TOML: {error}; mend that line") from error
+    except RecursionError:
+        raise InvalidValueError(
+            "file", str(file), "is no valid TOML: it is nested too deep; mend it"
+        ) from None
 
 
 def _with_build(environment: Environment, file: Path) -> Environment:
-    """The environment with the digest of its build folder, which must hold a Dockerfile."""
+    """The environment with the digest of its build folder, which must hold a Dockerfile.
+
+    Raises: InvalidValueError: there is no such folder, or nobody prepares such an environment.
+    """
+    if environment.name not in ("", PRACTICE):
+        raise InvalidValueError(
+            f"{file}: environment.name",
+            environment.name,
+            'is not prepared by the lab; write "practice", or bring an image',
+        )
     if environment.build_digest:
         raise InvalidValueError(
             f"{file}: environment.build_digest",
@@ -218,6 +248,8 @@ def _validate(shape: TypeAdapter[_T], raw: object, file: Path) -> _T:
         first = error.errors(include_url=False, include_context=False)[0]
         # A missing key's input is the whole table around it: too much to show.
         value = None if first["type"] == "missing" else first["input"]
+        if len(repr(value)) > _TOLD_CHARACTERS:
+            value = f"{str(value)[:_TOLD_CHARACTERS]}…"
         raise InvalidValueError(f"{file}: {_field(first)}", value, _way_out(first)) from error
 
 
@@ -234,6 +266,12 @@ def _way_out(error: ErrorDetails) -> str:
             return "belongs to a key that is not known here; remove the key or mend its spelling"
         case "missing":
             return "is given, but the key is required; add it"
+        case "tuple_type" | "list_type":
+            return 'does not fit: should be a list, as in ["one", "two"]'
+        case "dict_type":
+            return 'does not fit: should be a table, as in { NAME = "value" }'
+        case "model_type":
+            return f"does not fit: should be one table, as in [{error['loc'][-1]}] in front of its keys"
         case _:
             message = error["msg"].removeprefix("Value error, ")
             return f"does not fit: {message[:1].lower()}{message[1:]}"

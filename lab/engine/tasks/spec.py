@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StrictBool, ValidationInfo, field_validator, model_validator
 
 from lab.engine.llm.base import Frozen, JSONObject, canonical_sha256
 
@@ -16,8 +16,11 @@ TestRunner = Literal["pytest", "unittest"]
 PRACTICE = "practice"
 DEFAULT_WORKING_DIRECTORY = "/workspace"
 
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Megabytes = Annotated[int, Field(ge=16, le=16 * 1024**2)]
+# Strict: a text or a truth value where a number stands is a slip of the pen.
+_Seconds = Annotated[float, Field(strict=True, gt=0, le=10_000_000, allow_inf_nan=False)]
+_Megabytes = Annotated[int, Field(strict=True, ge=16, le=16 * 1024**2)]
+# The least that a scheduler's period of 100 ms can be cut to.
+_Cores = Annotated[float, Field(strict=True, ge=0.01, le=1024, allow_inf_nan=False)]
 
 # A name as registries take it: [host[:port]/]path[:tag][@sha256:…], all but host and tag in small letters.
 _IMAGE = re.compile(
@@ -27,8 +30,14 @@ _IMAGE = re.compile(
 )
 _USER = re.compile(r"(?:[0-9]{1,10}|[A-Za-z_][\w.-]{0,31})(?::(?:[0-9]{1,10}|[A-Za-z_][\w.-]{0,31}))?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HIGHEST_ID = 2**31 - 1
+# The kernel takes no longer variable, and paths are given to programs in one with others.
+_MOST_OF_A_VARIABLE = 100_000
+_LONGEST_FOLDER = 1000
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _SYSTEM_FOLDERS = frozenset({"/", "/bin", "/boot", "/etc", "/lib", "/lib64", "/run", "/sbin", "/usr", "/var"})
+# Where a sandbox's own files lie: what commands read, the home folder.
+_SANDBOX_FOLDERS = frozenset({"/tmp", "/home/agent"})  # noqa: S108 (inside the sandbox)
 # Beside task.toml too: what is in them must not get into an image that an agent works in.
 _NO_BUILD_FOLDERS = frozenset({"tests"})
 # Every other field came later, and a task that leaves it alone keeps the digest it had.
@@ -61,17 +70,17 @@ class Environment(Frozen):
     build: str = ""
     name: str = PRACTICE
     build_digest: str = ""
-    build_network: bool = False
+    build_network: StrictBool = False
     working_directory: str = ""
-    repository_in_image: bool = False
+    repository_in_image: StrictBool = False
     user: str = ""
     variables: dict[str, str] = Field(default_factory=dict)
     setup: tuple[str, ...] = ()
     setup_timeout_sec: _Seconds = 600.0
-    network: bool = False
+    network: StrictBool = False
     memory_mb: _Megabytes | None = None
-    cpus: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
-    processes: Annotated[int, Field(ge=16, le=4_000_000)] | None = None
+    cpus: _Cores | None = None
+    processes: Annotated[int, Field(strict=True, ge=16, le=4_000_000)] | None = None
     disk_mb: _Megabytes | None = None
     agent_timeout_sec: _Seconds = 3600.0
     verifier_timeout_sec: _Seconds = 600.0
@@ -164,11 +173,20 @@ class Environment(Frozen):
     def _is_usable_folder(cls, folder: str) -> str:
         if not folder:
             return folder
-        if not folder.startswith("/") or posixpath.normpath(folder) != folder or not folder.isprintable():
+        # A path with two slashes in front is its own shortest form.
+        if (
+            not re.match(r"/(?!/)", folder)
+            or posixpath.normpath(folder) != folder
+            or not folder.isprintable()
+        ):
             raise ValueError('no absolute path in its shortest form; write it as in "/workspace"')
+        if len(folder) > _LONGEST_FOLDER:
+            raise ValueError(f"longer than {_LONGEST_FOLDER:,} characters; name a shorter one")
         below_kernel = any(f"{folder}/".startswith(f"{top}/") for top in _KERNEL_FOLDERS)
         if folder in _SYSTEM_FOLDERS or below_kernel:
             raise ValueError("a folder of the system; name one that is for the repository alone")
+        if folder in _SANDBOX_FOLDERS:
+            raise ValueError("where a sandbox keeps files of its own; name another, one below it for example")
         return folder
 
     @field_validator("user")
@@ -178,6 +196,8 @@ class Environment(Frozen):
             raise ValueError(
                 'no user; write a name or a number, with a group or without: "agent", "1000:1000"'
             )
+        if any(part.isdigit() and int(part) > _HIGHEST_ID for part in user.split(":")):
+            raise ValueError(f"higher than any user's or group's number; {_HIGHEST_ID} is the highest")
         return user
 
     @field_validator("variables")
@@ -191,6 +211,10 @@ class Environment(Frozen):
             if "\0" in value:
                 raise ValueError(
                     f"the value of {name!r} holds a NUL byte, which no variable can; take it out"
+                )
+            if len(value.encode("utf-8", "surrogatepass")) > _MOST_OF_A_VARIABLE:
+                raise ValueError(
+                    f"the value of {name!r} has more than {_MOST_OF_A_VARIABLE:,} bytes; put it into a file"
                 )
         return variables
 

@@ -89,6 +89,10 @@ def test_a_set_lists_its_tasks_in_order_and_has_a_digest(folder: Path) -> None:
         ("agent_timeout_sec", "agent_timout_sec", ["environment.agent_timout_sec", "not known"]),
         ("::test_short", "::test_polite", ["pass_to_pass", "test_polite", "keep it in one"]),
         ('title = "', "title = ", ["task.toml", "no valid TOML", "line 2"]),
+        ('title = "', f'deep = {"[" * 5000}\ntitle = "', ["task.toml", "no valid TOML", "nested too deep"]),
+        ('runner = "pytest"', 'rule = "golf"', ["verification.rule", "'golf'", "use one of swe-bench"]),
+        ('command = ["', 'command = ["\\u0000', ["verification.command", "NUL", "take it out"]),
+        ("[environment]", "[[environment]]", ["environment", "one table"]),
     ],
     ids=[
         "missing",
@@ -100,6 +104,10 @@ def test_a_set_lists_its_tasks_in_order_and_has_a_digest(folder: Path) -> None:
         "unknown-nested",
         "both-lists",
         "syntax",
+        "too-deep",
+        "rule",
+        "command",
+        "two-tables",
     ],
 )
 def test_a_wrong_task_file_names_file_field_value_and_way_out(

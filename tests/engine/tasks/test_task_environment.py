@@ -149,11 +149,27 @@ def test_what_a_task_leaves_alone_is_not_in_its_digest(folder: Path) -> None:
         ("setup_timeout_sec = 0", ["environment.setup_timeout_sec", "0", "greater than 0"]),
         ("memory_mb = -512", ["environment.memory_mb", "-512", "greater than or equal to 16"]),
         ("memory_mb = 1.5", ["environment.memory_mb", "1.5", "integer"]),
-        ("cpus = 0", ["environment.cpus", "0", "greater than 0"]),
+        ("cpus = 0", ["environment.cpus", "0", "greater than or equal to 0.01"]),
         ("cpus = inf", ["environment.cpus", "inf"]),
         ("processes = 0", ["environment.processes", "0"]),
         ("disk_mb = 1", ["environment.disk_mb", "1"]),
         ('memory = "2g"', ["environment.memory", "'2g'", "not known"]),
+        ('network = "no"', ["environment.network", "'no'", "boolean"]),
+        ("network = 1", ["environment.network", "1", "boolean"]),
+        ('memory_mb = "512"', ["environment.memory_mb", "'512'", "integer"]),
+        ("cpus = true", ["environment.cpus", "True", "number"]),
+        ("cpus = 0.001", ["environment.cpus", "0.001", "greater than or equal to 0.01"]),
+        ("setup_timeout_sec = 1e12", ["environment.setup_timeout_sec", "less than or equal to"]),
+        ('setup = "make"', ["environment.setup", "'make'", 'a list, as in ["one", "two"]']),
+        ('variables = "A=1"', ["environment.variables", "'A=1'", "a table"]),
+        ('image = "a"\nuser = "9999999999"', ["environment.user", "'9999999999'", "2147483647"]),
+        ('image = "a"\nuser = "agent:9999999999"', ["environment.user", "2147483647"]),
+        ('working_directory = "//a"', ["environment.working_directory", "'//a'"]),
+        ('working_directory = "/tmp"', ["environment.working_directory", "'/tmp'", "another"]),
+        ('working_directory = "/home/agent"', ["environment.working_directory", "'/home/agent'", "another"]),
+        (f'working_directory = "/{"a" * 1001}"', ["environment.working_directory", "1,000"]),
+        (f"variables = {{ A = '{'x' * 100_001}' }}", ["environment.variables", "'A'", "100,000"]),
+        ('name = "other"', ["environment.name", "'other'", 'write "practice"']),
     ],
 )
 def test_what_does_not_fit_names_file_field_value_and_way_out(
@@ -163,6 +179,12 @@ def test_what_does_not_fit_names_file_field_value_and_way_out(
         describe(folder, environment)
     for word in [str(folder / "task.toml"), *words]:
         assert word in str(caught.value)
+
+
+def test_a_value_of_any_length_is_told_shortly(folder: Path) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        describe(folder, f"variables = {{ A = '{'x' * 3_000_000}' }}")
+    assert len(str(caught.value)) < 2000
 
 
 def test_root_is_a_user_like_any_other(folder: Path) -> None:
