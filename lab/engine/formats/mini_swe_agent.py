@@ -74,7 +74,10 @@ class MiniSweAgent:
         root = probe.root
         if text(root.get("trajectory_format")).startswith(_PROGRAM):
             return True
-        return isinstance(root.get("messages"), list) and "mini_version" in mapping(root.get("info"))
+        info = mapping(root.get("info"))
+        # The first files name neither format nor version.
+        known = "mini_version" in info or {"exit_status", "submission", "model_stats"} <= info.keys()
+        return isinstance(root.get("messages"), list) and known
 
     def grouping(self, document: Document, probe: Probe) -> str:
         return document.path
@@ -167,9 +170,7 @@ class _Reading:
 
     @property
     def _is_before_2(self) -> bool:
-        return self.format in (f"{_PROGRAM}-list", f"{_PROGRAM}-1") or text(
-            self.info.get("mini_version")
-        ).startswith("1.")
+        return self.format != f"{_PROGRAM}-1.1" or text(self.info.get("mini_version")).startswith("1.")
 
     def _statement(self) -> str:
         """The task's text, told from what the template has around it."""

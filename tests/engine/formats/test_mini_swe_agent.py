@@ -246,6 +246,73 @@ def test_version_1_tells_commands_from_the_text_and_return_codes_from_the_observ
 
 
 @pytest.mark.parametrize(
+    ("expression", "content", "command"),
+    [
+        (r"<do_it>(.*?)</do_it>", "Now: <do_it>ls</do_it>", "ls"),
+        (r"```(?:sh)ell", "```bash\nls\n```", None),
+        (r"```run_it\s*\n(.*?)\n```", "```run_it\npwd\n```", "pwd"),
+    ],
+)
+def test_commands_are_found_by_the_tag_that_the_configuration_names(
+    tmp_path: Path, expression: str, content: str, command: str | None
+) -> None:
+    value = version_1({"role": "assistant", "content": content}, told("a b"))
+    value["info"]["config"]["agent"]["action_regex"] = expression
+    (turn,) = read(tmp_path, value).turns
+    assert [call.arguments["command"] for call in turn.calls] == ([command] if command else [])
+
+
+def test_a_response_that_was_not_understood_is_kept_with_its_usage(tmp_path: Path) -> None:
+    value = sample("responses")
+    response = {
+        "object": "response",
+        "id": "resp-1",
+        "status": "incomplete",
+        "incomplete_details": {"reason": "max_output_tokens"},
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            {"type": "message", "content": [{"type": "output_text", "text": "I would"}]},
+        ],
+        "usage": {
+            "input_tokens": 40,
+            "output_tokens": 9,
+            "total_tokens": 49,
+            "input_tokens_details": {"cached_tokens": 30},
+        },
+    }
+    value["messages"].insert(
+        2,
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "No tool calls found."}],
+            "extra": {"interrupt_type": "FormatError", "cost": 0.5, "response": response},
+        },
+    )
+    found = read(tmp_path, value)
+    turn, answer = found.items[:2]
+    assert isinstance(turn, Turn)
+    assert (turn.message, turn.reasoning, turn.finish_reason) == ({}, "Hm.", "length")
+    assert turn.kept["unread_reply"] == {"role": "assistant", "content": "I would"}
+    assert turn.kept["response"]["output"] == response["output"]
+    assert (turn.usage.input_total, turn.usage.cache_read, turn.usage.output_total) == (40, 30, 9)
+    assert answer == Message(
+        message={"role": "user", "content": "No tool calls found."}, reason="format_error"
+    )
+
+
+def test_the_first_files_name_neither_format_nor_version(tmp_path: Path) -> None:
+    whole = version_1(said("ls"), told("a b"))
+    info = {"exit_status": "Submitted", "submission": "", "model_stats": {"instance_cost": 0.5}}
+    value = {"info": info, "messages": whole["messages"]}
+    document = document_of(tmp_path, value)
+    assert READER.recognises(probe(document))
+    found = only(found_by(READER, document))
+    assert (found.exit_reason, found.totals.cost, found.patch) == (ExitReason.AGENT, Decimal("0.5"), None)
+    assert [call.arguments["command"] for turn in found.turns for call in turn.calls] == ["ls"]
+
+
+@pytest.mark.parametrize(
     ("status", "submission", "reason", "patch", "error"),
     [
         ("Submitted", "", ExitReason.AGENT, "", ""),
