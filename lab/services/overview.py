@@ -11,9 +11,11 @@ from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
 from lab.models import Arm, Experiment, Model, Run, RunFacts, Task, TaskSet
+from lab.render.text import one_line
 from lab.services import preflights
 from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
+from lab.services.run_pages import why_it_broke
 
 MOST_SUGGESTIONS = 5
 MOST_NAMED = 3
@@ -288,11 +290,16 @@ def _invalid_tasks(task_set: TaskSet | None) -> list[Suggestion]:
     ]
 
 
+# So much of what stopped a run stands in its card; its page says all of it.
+_WHY_CHARACTERS = 160
+
+
 def _infrastructure() -> list[Suggestion]:
     broken = (
         Run.objects.real()
         .filter(status=Run.Status.ENDED, facts__verdict="", exit_reason__gt="")
         .exclude(exit_reason="cancelled")
+        .for_rows()
         .order_by("-ended_at")
         .first()
     )
@@ -300,12 +307,13 @@ def _infrastructure() -> list[Suggestion]:
     # Only while it is news: a later run that ended well says that the trouble is over.
     if broken is None or newest is None or newest.pk != broken.pk:
         return []
+    why = one_line(why_it_broke(broken), _WHY_CHARACTERS).rstrip(".") or broken.exit_reason
     return [
         Suggestion(
             icon="bolt",
             tone="second",
             title=f"Run {broken.pk} ended by infrastructure",
-            detail=f"{broken.task.slug}: {broken.exit_reason}. Nobody failed; look before launching more.",
+            detail=f"{broken.task.slug}: {why}. Nobody failed; look before launching more.",
             verb="See why",
             url=reverse("run", args=[broken.pk]),
         )

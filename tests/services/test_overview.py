@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from lab.engine.events import AttemptEnded, RunEnded
 from lab.models import Run, RunFacts
 from lab.services import overview
 from tests import builders
@@ -55,3 +56,19 @@ def test_runs_in_which_people_stepped_in_are_left_out_of_rates_and_counted_besid
     assert latest is not None
     assert (latest.arms[0].rate, latest.graded, latest.total) == (rate, 5, 7)
     assert overview.forecasts()[first.arm.model_id].runs == 2
+
+
+@pytest.mark.django_db
+def test_a_run_that_infrastructure_ended_is_named_with_what_happened() -> None:
+    run = builders.run()
+    builders.start(run)
+    broken = "the image lab/none cannot be had: " + "no such host " * 40
+    builders.append(
+        run,
+        AttemptEnded(exit_reason="infrastructure_error", error=broken, steps=0, wall_seconds=1.0),
+        RunEnded(exit_reason="infrastructure_error"),
+    )
+    cards = overview.suggestions(task_set=None)
+    card = next(card for card in cards if card.title == f"Run {run.pk} ended by infrastructure")
+    assert card.detail.startswith("dst-schedule: the image lab/none cannot be had: no such host no such")
+    assert card.detail.endswith("…. Nobody failed; look before launching more.")
