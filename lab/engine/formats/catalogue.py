@@ -5,11 +5,15 @@ from __future__ import annotations
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.base import Format
 from lab.engine.formats.chat_completions import ChatCompletions
+from lab.engine.formats.claude_code import ClaudeCode
+from lab.engine.formats.codex import CodexRollout
+from lab.engine.formats.codex_exec import CodexExec
 from lab.engine.formats.inspect_log import InspectLog
 from lab.engine.formats.leaf import Leaf, LeafResults
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
 from lab.engine.formats.openhands_v1 import OpenHandsV1
+from lab.engine.formats.otel import OpenTelemetry
 from lab.engine.formats.r2e_gym import R2EGym
 from lab.engine.formats.results_maps import ResultsMap
 from lab.engine.formats.swe_agent import SweAgent
@@ -19,9 +23,13 @@ from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
 FORMATS: tuple[Format, ...] = (
     Atif(),
     InspectLog(),
+    OpenTelemetry(),
     Leaf(),
     MiniSweAgent(),
     SweAgent(),
+    ClaudeCode(),
+    CodexRollout(),
+    CodexExec(),
     OpenHands(),
     OpenHandsV1(),
     R2EGym(),
