@@ -1,8 +1,11 @@
 """What a sandbox in Docker costs, against what the SDK alone costs: one JSON, taken in one interleaved run.
 
 S1: the contract's exec of `true`, over an exec through the SDK; target at most 0.05, with eight at once 0.03.
+    The floor is a bare shell in the peer's container that is told `/bin/true` over the same kind of
+    connection: one fork and exec, without time-out, guard, folder, environment or a look at what is left.
 S2: reading and writing 2 KB, over get_archive and put_archive; target at most 0.05.
-S3: a sandbox that is ready, over create and start through the SDK; target at most 1.15.
+S3: a sandbox that is ready, over create and start through the SDK; target at most 1.15. In a container that
+    was prepared: in milliseconds, target at most 20.
 S4: from stop to everything removed, in milliseconds; target at most 300, with eight at once 1,000.
 S6: 100 MB of output: growth of this process's memory (at most 16 MB), the rate over that of the SDK's stream.
 
@@ -26,7 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.engine.sandboxes import docker_client
+from lab.engine.sandboxes import docker_client, docker_pool
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.docker import DockerProvider, DockerSandbox
 
@@ -84,6 +87,25 @@ class Peer:
 
     def remove(self) -> None:
         self.container.remove(force=True)
+
+
+class BareShell:
+    """A shell in a container that is told a command on a line, and nothing else."""
+
+    _START = "[ -x /bin/bash ] && exec /bin/bash --norc --noprofile; exec /bin/sh"
+
+    def __init__(self, identifier: str) -> None:
+        client = docker_client.connected()
+        self._socket = docker_client.execute(client, identifier, ["/bin/sh", "-c", self._START], "0")
+
+    def run_true(self) -> None:
+        self._socket.sendall(b"/bin/true; echo done\n")
+        said = b""
+        while b"done" not in said:
+            said += self._socket.recv(4096)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def milliseconds(action: Callable[[], object]) -> float:
@@ -148,13 +170,40 @@ class Bench:
             product.append(milliseconds(lambda into=started: into.append(self.start())))
             started[0].exec(["sh", "-c", "sleep 1000 & sleep 1000 & true"], timeout=60)
             stops.append(milliseconds(started[0].stop))
-        return {"S3 ready": figure(product, peer), "S4 stop": figure(stops, removals)}
+        figures = {"S3 ready": figure(product, peer), "S4 stop": figure(stops, removals)}
+        return {**figures, "S3 ready, prepared": self._prepared()}
+
+    def _prepared(self) -> dict[str, float]:
+        """How long sandboxes take for which a container was prepared, and their first command."""
+        provider, kept = DockerProvider(prepared_containers=1), docker_pool.pool()
+        ready, commands = [], []
+        try:
+            provider.announce(self._spec)
+            for _ in range(max(self._rounds // 2, 5)):
+                while not kept.is_settled():
+                    time.sleep(0.01)
+                time.sleep(PAUSE_SECONDS)
+                (waiting,) = kept.waiting()
+                started: list[DockerSandbox] = []
+                ready.append(milliseconds(lambda into=started: into.append(provider.start(self._spec))))
+                assert started[0].facts.identifier == waiting
+                commands.append(milliseconds(lambda one=started[0]: one.exec(["true"], timeout=30)))
+                started[0].stop()
+        finally:
+            kept.clear()
+        return {
+            "product_ms": round(statistics.median(ready), 2),
+            "product_least_ms": round(min(ready), 2),
+            "first_command_ms": round(statistics.median(commands), 2),
+        }
 
     def in_one(self) -> dict[str, object]:
         peer, sandbox = Peer(self._image), self.start()
         peer.create_and_start()
+        bare = BareShell(peer.container.id)
         pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "S1 exec": (lambda: sandbox.exec(["true"], timeout=30), peer.run_true),
+            "S1 floor": (bare.run_true, peer.run_true),
             "S2 write 2 KB": (lambda: sandbox.write("file", DATA), peer.write),
             "S2 read 2 KB": (lambda: sandbox.read("file"), peer.read),
         }
@@ -171,6 +220,7 @@ class Bench:
             figures["S6 flood"] = self._flood(sandbox, peer)
             return figures
         finally:
+            bare.close()
             peer.remove()
             sandbox.stop()
 
@@ -193,13 +243,21 @@ class Bench:
         try:
             for peer in peers:
                 peer.create_and_start()
+            bare = [BareShell(peer.container.id) for peer in peers]
             ours: list[float] = []
             theirs: list[float] = []
+            floor: list[float] = []
             for _ in range(max(self._rounds // 4, 3)):
                 time.sleep(PAUSE_SECONDS)
                 ours += together([lambda one=one: one.exec(["true"], timeout=60) for one in sandboxes])
+                floor += together([one.run_true for one in bare])
                 theirs += together([peer.run_true for peer in peers])
-            figures: dict[str, object] = {f"S1 exec, {AT_ONCE} at once": figure(ours, theirs)}
+            figures: dict[str, object] = {
+                f"S1 exec, {AT_ONCE} at once": figure(ours, theirs),
+                f"S1 floor, {AT_ONCE} at once": figure(floor, theirs),
+            }
+            for one in bare:
+                one.close()
             removals = together([peer.remove for peer in peers])
             figures[f"S4 stop, {AT_ONCE} at once"] = figure(
                 together([sandbox.stop for sandbox in sandboxes]), removals
