@@ -9,6 +9,7 @@ from typing import Any
 import atif
 from pydantic import ValidationError
 
+from lab.engine.formats.atif_own import is_own, restored
 from lab.engine.formats.atif_steps import Conversation
 from lab.engine.formats.base import Document, Probe
 from lab.engine.formats.json_values import Value, found_in
@@ -67,7 +68,7 @@ def read_atif(document: Document, value: Value) -> Trajectory:
         detail = f"the run goes on in {root['continued_trajectory_ref']}"
         notes.append(Note(kind="missing", field="continued_trajectory_ref", detail=detail))
     turns = [item for item in conversation.items if isinstance(item, Turn) and not item.agent]
-    return Trajectory(
+    found = Trajectory(
         origin=Origin(
             format=root["schema_version"], file=document.path, place=value.place, sha256=value.sha256
         ),
@@ -89,6 +90,7 @@ def read_atif(document: Document, value: Value) -> Trajectory:
         notes=tuple(notes),
         kept=_kept(root, agent, conversation.kept),
     )
+    return restored(found, root) if is_own(root) else found
 
 
 def _version_notes(root: JSONObject) -> list[Note]:
