@@ -49,3 +49,29 @@ def test_a_task_says_what_its_sandboxes_are_made_from(
     task.save()
     html = viewer.get(f"/tasks/{task.pk}/").content.decode()
     assert said in " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def test_a_task_says_what_is_done_before_its_agent_begins_and_what_a_check_found(
+    operator: Client, viewer: Client, filled: None
+) -> None:
+    task = Task.objects.get(slug="topo-cycle")
+    task.environment = {
+        "image": "debian:12",
+        "user": "agent",
+        "working_directory": "/testbed",
+        "repository_in_image": True,
+        "setup": ["pip install -e .", "make <all>"],
+        "variables": {"PORT": "not shown", "LANG": "C"},
+    }
+    task.difficulty = ""
+    task.save()
+    task.checks.create(sandbox="docker", valid=False, detail="first <b>problem\nsecond problem")
+    html = operator.get(f"/tasks/{task.pk}/").content.decode()
+    said = " ".join(re.sub(r"<[^>]*>", " ", html).split())
+    assert "Commands run as agent Repository the image's own, in /testbed Variables PORT, LANG" in said
+    assert "<span>pip install -e .</span><span>make &lt;all&gt;</span>" in html
+    assert "<span>first &lt;b&gt;problem</span><span>second problem</span>" in html
+    assert "not shown" not in html
+    # It may quote what the hidden tests print.
+    assert "second problem" not in viewer.get(f"/tasks/{task.pk}/").content.decode()
+    assert '<span class="unknown">unknown</span>' in viewer.get("/tasks/").content.decode()
