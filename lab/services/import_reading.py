@@ -20,10 +20,10 @@ from lab.engine.errors import LabError, LeaseLostError
 from lab.engine.formats.base import Document, Format, FormatError
 from lab.engine.formats.catalogue import FORMATS
 from lab.engine.formats.detection import probe, recognise
-from lab.engine.formats.trajectory import Found, FoundGrading, Problem, Trajectory
+from lab.engine.formats.trajectory import Found, FoundGrading, Problem, RecordedLog, Trajectory
 from lab.engine.stop import StopSignal
 from lab.models import Import
-from lab.services import import_sources, interchange, space
+from lab.services import import_logs, import_sources, interchange, space
 from lab.services.import_gradings import Gradings, first_number
 from lab.services.import_holding import Holding, ReadingStoppedError
 from lab.services.import_reports import ReportWriter
@@ -207,7 +207,7 @@ class Reading:
 
     def _read_group(self, group: Group) -> None:
         for found in self._found(group):
-            if isinstance(found, Trajectory):
+            if isinstance(found, (Trajectory, RecordedLog)):
                 self._take(group, found)
             elif isinstance(found, FoundGrading):
                 group.gradings = True
@@ -247,12 +247,15 @@ class Reading:
             if problems:
                 self._mistake(first, error, group.format.name)
 
-    def _take(self, group: Group, trajectory: Trajectory) -> None:
-        origin = trajectory.origin
-        identity = self._identities.of(trajectory, group.documents)
+    def _take(self, group: Group, found: Trajectory | RecordedLog) -> None:
+        origin = found.origin
 
         def put() -> None:
-            stored = self._storing.put(trajectory, identity=identity)
+            if isinstance(found, RecordedLog):
+                stored, trajectory = self._storing.put_log(found), import_logs.named(found)
+            else:
+                identity = self._identities.of(found, group.documents)
+                stored, trajectory = self._storing.put(found, identity=identity), found
             self._gradings.note(trajectory, stored)
             count = self.report.of_format(group.format.name)
             if not stored.new:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -16,10 +17,10 @@ from lab import __version__
 from lab.engine.errors import LabError, LeaseLostError
 from lab.engine.events import AttemptStarted, Event, SourceKept, TrajectoryImported
 from lab.engine.formats.to_events import Timed, to_events
-from lab.engine.formats.trajectory import Note, Trajectory, Turn
+from lab.engine.formats.trajectory import Note, RecordedLog, Trajectory, Turn
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Experiment, Import, ImportedTrajectory, Run
-from lab.services import interchange, log
+from lab.services import import_logs, interchange, log
 from lab.services.import_pricing import pricer, with_believable_costs
 from lab.services.imported_arms import Cleaner, Place, Rows, standing
 from lab.services.transitions import transition
@@ -98,7 +99,7 @@ class Storing:
         rows = ImportedTrajectory.objects.select_related("run__experiment", "run__task")
         row = rows.filter(identity=identity).first()
         if row is None:
-            return None if trajectory.partial else self._completed(trajectory, identity)
+            return self._continued(trajectory, identity)
         if row.partial and trajectory.partial:
             return self._grow(row, trajectory, identity)
         return self._there(row, trajectory)
@@ -127,6 +128,59 @@ class Storing:
             other_run=other,
         )
 
+    # A log of a lab.
+
+    def put_log(self, recorded: RecordedLog) -> Stored:
+        """Take a lab's log over as it is, or find the run that it is.
+
+        Raises:
+            LabError: the log is empty. All others as `put`.
+        """
+        if not recorded.records:
+            raise LabError("is a run without a record, which tells nothing; leave it out")
+        identity = recorded.origin.sha256
+        trajectory = import_logs.named(recorded)
+        if found := self._found(trajectory, identity):
+            return found
+        chunks = import_logs.thin_chunks(recorded, self._clean.redactor)
+        try:
+            return self._new_log(recorded, trajectory, identity, chunks)
+        except IntegrityError:
+            self._rows.forget()
+            if found := self._found(trajectory, identity):
+                return found
+            raise
+
+    def _new_log(
+        self, recorded: RecordedLog, trajectory: Trajectory, identity: str, chunks: list[import_logs.Chunk]
+    ) -> Stored:
+        with transaction.atomic():
+            self.guard()
+            experiment = self._experiment_row()
+            place = self._rows.place(trajectory, experiment)
+        recorded_seed, seed, other = _seed(place, experiment, trajectory.seed)
+        with transaction.atomic():
+            self.guard()
+            run = self._run(experiment, place, seed, recorded.records[0].at)
+            self._row(run, trajectory, identity, recorded_seed, facts=self._clean.json(recorded.facts))
+            for chunk in chunks:
+                Attempt.objects.get_or_create(
+                    run=run, n=chunk.attempt, defaults={"worker": f"import {self._import.pk}"}
+                )
+                Attempt.objects.filter(run=run, n=chunk.attempt, ended_at=None).update(started_at=chunk.began)
+                log.append_thin(
+                    run_id=run.pk,
+                    attempt=chunk.attempt,
+                    lease_token=None,
+                    ready=chunk.ready,
+                    events=chunk.events,
+                )
+            # One that was going on when it was written stands still here.
+            Run.objects.filter(pk=run.pk).exclude(status=Run.Status.ENDED).update(status=Run.Status.PAUSED)
+            if other is not None:
+                self._tell_other(other, run, trajectory)
+        return self._as_new(run, trajectory, recorded_seed, ())
+
     # A run of its own.
 
     def _new(self, trajectory: Trajectory, identity: str, also: Callable[[Run], None]) -> Stored:
@@ -145,17 +199,8 @@ class Storing:
         with transaction.atomic():
             self.guard()
             run = self._run(experiment, place, seed, events[0][0])
-            ImportedTrajectory.objects.create(
-                run=run,
-                made_by=self._import,
-                identity=identity,
-                format=self._clean.text(trajectory.origin.format, 64),
-                file=self._clean.text(trajectory.origin.file),
-                place=self._clean.text(trajectory.origin.place, _PLACES),
-                partial=trajectory.partial,
-                events_sha256=_mark(_grown(raw)) if trajectory.partial else "",
-                seed_recorded=recorded,
-            )
+            mark = _mark(_grown(raw)) if trajectory.partial else ""
+            self._row(run, trajectory, identity, recorded, events_sha256=mark)
             log.append_thin(
                 run_id=run.pk, attempt=1, lease_token=None, ready=ready, events=[event for _, event in events]
             )
@@ -165,6 +210,22 @@ class Storing:
                 transition(run_id=run.pk, to=Run.Status.PAUSED)
             also(run)
         return Stored(run=run, new=True, notes=notes, seed_recorded=recorded, other_run=other)
+
+    def _row(
+        self, run: Run, trajectory: Trajectory, identity: str, recorded: int | None, **more: Any
+    ) -> None:
+        """Which trajectory of which file the run is."""
+        ImportedTrajectory.objects.create(
+            run=run,
+            made_by=self._import,
+            identity=identity,
+            format=self._clean.text(trajectory.origin.format, 64),
+            file=self._clean.text(trajectory.origin.file),
+            place=self._clean.text(trajectory.origin.place, _PLACES),
+            partial=trajectory.partial,
+            seed_recorded=recorded,
+            **more,
+        )
 
     def _experiment_row(self) -> Experiment:
         if self._experiment is None:
@@ -215,9 +276,14 @@ class Storing:
 
     # A file that is still being written.
 
-    def _completed(self, trajectory: Trajectory, identity: str) -> Stored | None:
-        """The run whose beginning was read from a partial file that this one, finished, has replaced."""
+    def _continued(self, trajectory: Trajectory, identity: str) -> Stored | None:
+        """The run whose beginning was read from a partial file that this one, finished, has replaced.
+
+        One that is still partial and has no name of its own is told by its place.
+        """
         growing = ImportedTrajectory.objects.filter(partial=True, format=trajectory.origin.format[:64])
+        if trajectory.partial:
+            growing = growing.filter(file=self._clean.text(trajectory.origin.file))
         if not growing.exists():
             return None
         version, model = (
@@ -286,9 +352,13 @@ class Storing:
         with transaction.atomic():
             self.guard()
             mine = ImportedTrajectory.objects.filter(pk=row.pk, partial=True, events_sha256=row.events_sha256)
-            values: JSONObject = {"events_sha256": mark, "file": self._clean.text(trajectory.origin.file)}
+            values: JSONObject = {
+                "identity": identity,
+                "events_sha256": mark,
+                "file": self._clean.text(trajectory.origin.file),
+            }
             if not trajectory.partial:
-                values |= {"identity": identity, "events_sha256": "", "partial": False}
+                values |= {"events_sha256": "", "partial": False}
                 values |= {"made_by": self._import}
             if not mine.update(**values):
                 raise LeaseLostError(f"{row.file} is followed by another process already")

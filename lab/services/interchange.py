@@ -295,6 +295,8 @@ def _made(**values: object) -> Import:
     row = Import.objects.create(**values)
     row.folder = f"imports/{row.pk}"
     row.save(update_fields=["folder"])
+    # What lies there is of a row that was never committed, or of another database.
+    remove_files(row)
     folder = given_folder(row)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for private in (folder.parent.parent, folder.parent):

@@ -24,6 +24,7 @@ from lab.services.processes import process_identity
 
 NOT_ALL_READ = 1
 _LISTED = 20
+_COUNTED = {"imported": "imported", "known": "known already", "gradings": "verdicts", "problems": "problems"}
 
 
 class Command(BaseCommand):
@@ -44,7 +45,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self._quiet = options["json"]
+        self._quiet, self._said = options["json"], ""
         stop = StopSignal()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set(ExitReason.CANCELLED))
@@ -68,10 +69,13 @@ class Command(BaseCommand):
             sys.exit(NOT_ALL_READ)
 
     def _tell(self, row: Import) -> None:
-        if not self._quiet:
-            found = row.found
-            files = f"{row.done} of {row.total} files" if row.total else "looking"
-            self.stdout.write(f"{files}, {found.get('imported', 0)} imported, {found.get('known', 0)} known")
+        found = row.found
+        files = f"{row.done} of {row.total} files" if row.total else str(found.get("reading", ""))
+        counts = (f"{found[name]} {word}" for name, word in _COUNTED.items() if found.get(name))
+        line = _plain(", ".join([files, *counts]))
+        if not self._quiet and line != self._said:
+            self._said = line
+            self.stdout.write(line)
             self.stdout.flush()
 
     def _report(self, imported: Import, report: ImportReport) -> None:

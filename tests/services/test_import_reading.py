@@ -1,0 +1,534 @@
+"""Reading an import: each trajectory is a run, once; what cannot be read is told and stops nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from lab.engine.errors import ExitReason
+from lab.engine.formats.base import Document, Format, Probe, json_lines
+from lab.engine.formats.leaf import Leaf, LeafResults
+from lab.engine.formats.trajectory import (
+    Found,
+    FoundGrading,
+    Grading,
+    HarnessUsed,
+    ModelUsed,
+    Origin,
+    Problem,
+    Trajectory,
+    Turn,
+)
+from lab.engine.llm.usage import read_usage
+from lab.engine.stop import StopSignal
+from lab.engine.verify.base import Outcome, TestOutcome
+from lab.models import (
+    Arm,
+    Call,
+    Event,
+    Experiment,
+    HarnessVersion,
+    Import,
+    ImportedTrajectory,
+    Model,
+    Run,
+    RunFacts,
+    Verification,
+)
+from lab.services import import_reading, interchange, lab, log, queue
+from lab.services.facts import rebuild_facts
+from lab.services.import_reports import ImportReport
+from tests import builders
+from tests.services.leaf_files import trajectory, write
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Lines:
+    """A format of these tests' own: JSON lines, each a small trajectory or a verdict."""
+
+    name = "lines"
+    title = "lines of a test"
+
+    def recognises(self, probe: Probe) -> bool:
+        return any("mind" in one for one in (*probe.objects, probe.root))
+
+    def grouping(self, document: Document, probe: Probe) -> str:
+        return document.path
+
+    def read(self, documents: Sequence[Document]) -> Iterator[Found]:
+        for document in documents:
+            for line in json_lines(document):
+                yield self._found(document, line.place, line.value, line.problem, line.sha256)
+
+    def _found(self, document: Document, place: str, value: Any, problem: str, sha256: str) -> Found:
+        if problem:
+            return Problem(file=document.path, place=place, message=problem)
+        if value.get("breaks"):
+            raise ZeroDivisionError
+        origin = Origin(format="lines", file=document.path, place=place, sha256=sha256)
+        if "outcome" in value:
+            tests = tuple(TestOutcome(test_id=name, group="fail_to_pass", status="passed") for name in "ab")
+            grading = Grading(
+                rule="swe-bench",
+                outcome=Outcome(value["outcome"]),
+                tests=tests if value.get("tests") else (),
+            )
+            return FoundGrading(
+                origin=origin, instance_id=value["mind"], grading=grading, model=value.get("model", "")
+            )
+        usage = read_usage({"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100})
+        cost = value.get("cost")
+        return Trajectory(
+            origin=origin,
+            harness=HarnessUsed(name="loop", version="2", config={"limit": value.get("limit", 5)}),
+            model=ModelUsed(name=value.get("model", "openai/gpt-4o")),
+            instance_id=value["mind"],
+            statement=f"Mend {value['mind']}",
+            seed=value.get("seed"),
+            items=(
+                Turn(
+                    message={"role": "assistant", "content": value.get("says", "hello")},
+                    usage=usage,
+                    cost_reported=cost,
+                ),
+            ),
+            exit_reason=ExitReason.AGENT,
+        )
+
+
+FORMATS: tuple[Format, ...] = (Lines(), Leaf(), LeafResults())
+
+
+def lines(path: Path, *rows: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def imported(*paths: Path, **options: Any) -> Import:
+    return import_reading.import_now(paths=paths, worker="w/1/1", formats=FORMATS, **options)
+
+
+def report(row: Import) -> ImportReport:
+    return interchange.report_of(row)
+
+
+def runs_of(row: Import) -> list[Run]:
+    return list(Run.objects.filter(experiment=row.experiment).order_by("pk"))
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    return folder
+
+
+def test_a_file_becomes_a_run_that_is_ended_with_arm_task_verdict_and_everything_of_its_log(
+    given: Path,
+) -> None:
+    write(given / "a.json", trajectory(steps=2))
+    row = imported(given, name="old runs")
+    assert (row.state, row.error) == (Import.State.ENDED, "")
+    assert row.experiment is not None
+    assert (row.experiment.name, row.experiment.kind, row.experiment.state) == (
+        "old runs",
+        Experiment.Kind.IMPORTED,
+        Experiment.State.ENDED,
+    )
+    (run,) = runs_of(row)
+    assert (run.status, run.exit_reason, run.seed, run.task.slug) == ("ended", "agent", 1, "owner__project-1")
+    assert (run.facts.steps, run.facts.calls, run.facts.verdict) == (3, 3, "resolved")
+    assert run.arm.harness_version.harness.name == "Leaf (imported)"
+    assert run.arm.harness_version.digest is None
+    assert run.arm.letter == "A"
+    kinds = list(Event.objects.filter(run=run).order_by("seq").values_list("kind", flat=True))
+    assert kinds[:2] == ["attempt_started", "trajectory_imported"]
+    assert kinds[-2:] == ["attempt_ended", "run_ended"]
+    folded = {name: value for name, value in vars(run.facts).items() if name != "_state"}
+    again = {name: value for name, value in vars(rebuild_facts(run_id=run.pk)).items() if name != "_state"}
+    assert folded == again
+
+
+def test_the_same_trajectory_again_adds_nothing_and_is_told_where_it_is(given: Path) -> None:
+    write(given / "a.json", trajectory())
+    first = imported(given)
+    write(given / "under another name.txt", trajectory())
+    second = imported(given)
+    assert Run.objects.count() == 1
+    assert second.experiment is None
+    told = report(second)
+    assert (told.imported, told.known) == (0, 2)
+    assert [(known.experiment, known.trajectories) for known in told.known_before] == [
+        (first.experiment_id, 2)
+    ]
+    assert Experiment.objects.count() == 1
+
+
+def test_the_same_trajectory_twice_in_one_import_is_one_run(given: Path) -> None:
+    write(given / "a.json", trajectory())
+    shutil.copy(given / "a.json", given / "b.json")
+    told = report(imported(given))
+    assert (told.imported, told.known, Run.objects.count()) == (1, 1, 1)
+
+
+def test_two_imports_of_the_same_trajectory_at_once_make_one_run(given: Path, tmp_path: Path) -> None:
+    for number in range(6):
+        write(given / f"{number}.json", trajectory(f"task-{number}"))
+    other = tmp_path / "other"
+    shutil.copytree(given, other)
+    rows: list[Import] = []
+    start = threading.Barrier(2)
+
+    def work(folder: Path) -> None:
+        start.wait()
+        try:
+            rows.append(imported(folder))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=work, args=(folder,)) for folder in (given, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    told = [report(row) for row in rows]
+    assert [one.problem_count for one in told] == [0, 0]
+    assert Run.objects.count() == 6
+    assert sum(one.imported for one in told) == 6
+    assert sum(one.known for one in told) == 6
+
+
+def test_a_bad_line_is_a_problem_with_its_place_and_the_next_ones_are_read(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x"}, "{broken", {"mind": "y", "says": "a\x00b \ud800"}, {"mind": "z"})
+    row = imported(given)
+    told = report(row)
+    assert told.imported == 3
+    assert [(problem.file, problem.place) for problem in told.problems] == [("given/a.jsonl", "line 2")]
+    assert "is not JSON" in told.problems[0].message
+
+
+def test_a_reader_that_makes_a_mistake_costs_the_rest_of_its_own_file_alone(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x"}, {"mind": "y", "breaks": True}, {"mind": "z"})
+    lines(given / "b.jsonl", {"mind": "w"})
+    told = report(imported(given))
+    assert told.imported == 2
+    assert "ZeroDivisionError" in told.problems[0].message
+
+
+def test_files_that_no_format_knows_are_named_by_their_endings(given: Path) -> None:
+    write(given / "a.json", trajectory())
+    for name in ("notes.txt", "more.txt", "table.csv"):
+        (given / name).write_text("a,b\n")
+    (given / "half.json").write_text('{"a": ')
+    told = report(imported(given))
+    found = {one.ending: one.files for one in told.unrecognised}
+    assert found == {".txt": 2, ".csv": 1, ".json": 1}
+    assert told.problem_count == 0
+
+
+def test_a_file_that_was_named_itself_and_is_of_no_format_is_a_problem(given: Path) -> None:
+    (given / "notes.txt").write_text("hello")
+    told = report(imported(given / "notes.txt"))
+    assert "is of no format the lab knows; it knows lines, leaf" in told.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "nowhere", "is not there"),
+        (lambda folder: folder, "holds no file"),
+    ],
+)
+def test_nothing_to_read_is_said(given: Path, make: Any, message: str) -> None:
+    row = imported(make(given))
+    assert row.state == Import.State.ENDED
+    assert message in report(row).problems[0].message
+
+
+def test_links_out_of_a_folder_are_not_followed(given: Path, tmp_path: Path) -> None:
+    write(tmp_path / "secret.json", trajectory())
+    (given / "link.json").symlink_to(tmp_path / "secret.json")
+    told = report(imported(given))
+    assert told.imported == 0
+    assert "is a link, which is not followed" in told.problems[0].message
+
+
+def test_archives_are_unpacked_and_what_was_given_is_removed_afterwards(given: Path, tmp_path: Path) -> None:
+    write(given / "a.json", trajectory())
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        archive.add(given, "runs")
+    row = imported(tmp_path / "all.tar.gz")
+    assert report(row).imported == 1
+    assert ImportedTrajectory.objects.get().file == "all.tar.gz/runs/a.json"
+    assert not interchange.folder_of(row).exists()
+
+
+def test_a_damaged_archive_costs_nothing_else(given: Path, tmp_path: Path) -> None:
+    write(given / "a.json", trajectory())
+    (given / "b.tar.gz").write_bytes(b"\x1f\x8b nonsense")
+    told = report(imported(given))
+    assert (told.imported, told.problem_count) == (1, 1)
+    assert told.problems[0].file == "given/b.tar.gz"
+
+
+def test_two_files_that_claim_one_seed_are_both_kept_and_both_marked(given: Path) -> None:
+    write(given / "a.json", trajectory(seed=3, says="First"))
+    write(given / "b.json", trajectory(seed=3, says="Second"))
+    row = imported(given)
+    first, second = runs_of(row)
+    assert (first.seed, second.seed) == (3, 1)
+    told = report(row)
+    assert [(one.run, one.recorded, one.given, one.other_run) for one in told.renumbered] == [
+        (second.pk, 3, 1, first.pk)
+    ]
+    mark = Event.objects.filter(run=first, kind="source_kept", payload__about="seed").get()
+    assert f"run {second.pk}" in mark.payload["kept"]
+    noted = Event.objects.get(run=second, kind="trajectory_imported").payload["notes"]
+    assert f"recorded as 3, given 1: run {first.pk} has it already, with other content" in [
+        note["detail"] for note in noted
+    ]
+
+
+def test_a_seed_that_is_not_recorded_is_the_next_free_one_and_said_to_be_guessed(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x", "says": "1"}, {"mind": "x", "says": "2"})
+    row = imported(given)
+    assert [run.seed for run in runs_of(row)] == [1, 2]
+    (note,) = [note for note in report(row).notes if note.field == "seed"]
+    assert (note.kind, note.runs, note.example_run) == ("guessed", 2, runs_of(row)[0].pk)
+
+
+def test_calls_are_priced_again_and_the_recorded_cost_stands_beside(given: Path) -> None:
+    lines(
+        given / "a.jsonl",
+        {"mind": "x"},
+        {"mind": "y", "model": "nobody-knows"},
+    )
+    row = imported(given)
+    priced, unknown = (Call.objects.get(run=run) for run in runs_of(row))
+    assert priced.cost is not None
+    assert (priced.cost_basis, priced.cost) == ("table", priced.cost)
+    assert "the provider is taken from the model's name" in priced.price["note"]
+    assert "priced as of the import" in priced.price["note"]
+    assert (unknown.cost, unknown.price["note"]) == (None, "the model's provider is not recorded")
+
+
+def test_a_recorded_model_is_no_version_of_the_labs_own(given: Path) -> None:
+    own = builders.run()
+    own.arm.model.name = "openai/gpt-4o"
+    own.arm.model.save()
+    lines(given / "a.jsonl", {"mind": "x"})
+    imported(given)
+    assert set(Model.objects.in_use()) == {own.arm.model}
+    assert Model.objects.get(name="openai/gpt-4o (imported)").endpoint.name == "recorded elsewhere"
+
+
+def test_each_configuration_of_a_harness_is_a_version_of_it_and_an_arm(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x"}, {"mind": "y", "limit": 9}, {"mind": "z"})
+    row = imported(given)
+    versions = HarnessVersion.objects.filter(harness__name="loop (imported)")
+    assert sorted(versions.values_list("version", flat=True)) == [1, 2]
+    assert list(Arm.objects.filter(experiment=row.experiment).values_list("letter", flat=True)) == ["A", "B"]
+    lines(given / "a.jsonl", {"mind": "another"})
+    imported(given)
+    assert versions.count() == 2
+
+
+def test_a_task_that_the_lab_has_is_the_task_of_the_run(given: Path) -> None:
+    own = builders.run()
+    lines(given / "a.jsonl", {"mind": own.task.slug}, {"mind": "elsewhere"})
+    row = imported(given)
+    here, elsewhere = runs_of(row)
+    assert here.task == own.task
+    assert (elsewhere.task.task_set.name, elsewhere.task.statement) == ("imported", "Mend elsewhere")
+
+
+def test_a_verdict_elsewhere_in_the_import_is_put_beside_its_run(given: Path) -> None:
+    lines(given / "1-report.jsonl", {"mind": "x", "outcome": "resolved", "tests": True})
+    lines(given / "2-runs.jsonl", {"mind": "x"}, {"mind": "y"})
+    lines(
+        given / "3-summary.jsonl",
+        {"mind": "x", "outcome": "resolved"},
+        {"mind": "w", "outcome": "unresolved"},
+    )
+    row = imported(given)
+    graded, ungraded, alone = runs_of(row)
+    assert (graded.facts.verdict, graded.facts.fail_to_pass_passed) == ("resolved", 2)
+    assert graded.status == Run.Status.ENDED
+    assert ungraded.facts.verdict == ""
+    assert (alone.task.slug, alone.facts.verdict, alone.facts.calls) == ("w", "unresolved", 0)
+    told = report(row).gradings
+    assert (told.attached, told.verdict_only, told.known, told.contradicting_count) == (2, 1, 0, 0)
+    again = report(imported(given))
+    assert (again.gradings.attached, again.gradings.verdict_only, again.gradings.known) == (0, 0, 3)
+    assert (Run.objects.count(), Verification.objects.count()) == (3, 3)
+
+
+def test_a_verdict_finds_the_run_of_an_earlier_import_where_one_alone_can_be_meant(given: Path) -> None:
+    lines(given / "runs.jsonl", {"mind": "x"}, {"mind": "y", "says": "1"}, {"mind": "y", "says": "2"})
+    first = imported(given)
+    lines(given / "runs.jsonl", {"mind": "x", "outcome": "resolved"}, {"mind": "y", "outcome": "resolved"})
+    second = imported(given)
+    assert RunFacts.objects.get(run=runs_of(first)[0]).verdict == "resolved"
+    told = report(second).gradings
+    assert (told.attached, told.verdict_only) == (1, 1)
+    assert "2 runs of earlier imports could be meant" in told.unattached[0].message
+
+
+def test_verdicts_that_contradict_each_other_are_both_kept_and_named(given: Path) -> None:
+    lines(given / "1.jsonl", {"mind": "x"}, {"mind": "x", "outcome": "resolved"})
+    lines(given / "2.jsonl", {"mind": "x", "outcome": "unresolved"})
+    row = imported(given)
+    (run,) = runs_of(row)
+    (found,) = report(row).gradings.contradicting
+    assert (found.run, found.before, found.now) == (run.pk, "resolved", "unresolved")
+    assert (run.verifications.count(), run.facts.verdict) == (2, "unresolved")
+
+
+def test_a_known_secret_of_the_lab_is_stored_nowhere(
+    given: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "zq9-very-secret-value-77"
+    run = builders.run()
+    run.arm.model.endpoint.headers = {"Authorization": f"Bearer {secret}"}
+    run.arm.model.endpoint.save()
+    lines(given / "a.jsonl", {"mind": f"task {secret}", "says": secret, "model": f"m {secret}"})
+    row = imported(given, name=secret)
+    (made,) = runs_of(row)
+    stored = [str(record) for record in log.read_records(run_id=made.pk)]
+    stored += [made.task.slug, made.task.statement, made.arm.model.name, str(row.report)]
+    assert not any(secret in text for text in stored)
+    assert "[redacted" in made.task.slug
+
+
+def test_imported_calls_of_today_are_not_what_this_lab_spent(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x"})
+    imported(given)
+    assert Call.objects.get().started_at.date() == timezone.now().date()
+    assert lab._spent_today() == "$0.00, no call yet"
+
+
+def test_a_cancel_is_heard_between_two_trajectories_and_what_is_there_stays(given: Path) -> None:
+    for number in range(4):
+        write(given / f"{number}.json", trajectory(f"task-{number}"))
+
+    class Cancelling(Leaf):
+        def read(self, documents: Sequence[Document]) -> Iterator[Found]:
+            if documents[0].path.endswith("2.json"):
+                Import.objects.update(cancel_asked=True)
+                holding.wait(60)
+            yield from super().read(documents)
+
+    holding = threading.Event()
+    row = interchange.made_for_command(name="", paths=[given], follows=False, worker="w/1/1")
+    threading.Timer(2.0, holding.set).start()
+    read = import_reading.conduct(imported=row, formats=(Cancelling(),))
+    assert read.state == Import.State.CANCELLED
+    assert (report(read).imported, Run.objects.count()) == (2, 2)
+
+
+def test_an_orderly_stop_leaves_the_import_to_whoever_comes_next_who_makes_the_same_report(
+    given: Path, alice: User
+) -> None:
+    row = interchange.start(by=alice)
+    for number in range(3):
+        document = json.dumps(trajectory(f"task-{number}")).encode()
+        interchange.add_file(by=alice, imported=row, name=f"{number}.json", chunks=[document])
+    interchange.submit(by=alice, imported=row)
+    stop = StopSignal()
+
+    class Stopping(Leaf):
+        def read(self, documents: Sequence[Document]) -> Iterator[Found]:
+            yield from super().read(documents)
+            stop.set(ExitReason.INFRASTRUCTURE_ERROR)
+
+    taken = interchange.claim_next(worker="w/1/1")
+    assert taken is not None
+    stopped = import_reading.conduct(imported=taken, stop=stop, formats=(Stopping(),))
+    assert (stopped.state, Run.objects.count()) == (Import.State.QUEUED, 1)
+    taken = interchange.claim_next(worker="w/2/2")
+    assert taken is not None
+    read = import_reading.conduct(imported=taken, formats=FORMATS)
+    told = report(read)
+    assert (read.state, told.imported, told.known) == (Import.State.ENDED, 3, 0)
+    assert [run.seed for run in runs_of(read)] == [1, 1, 1]
+
+
+def test_a_reader_that_lost_its_lease_writes_nothing_more(given: Path) -> None:
+    for number in range(3):
+        write(given / f"{number}.json", trajectory(f"task-{number}"))
+
+    class Losing(Leaf):
+        def read(self, documents: Sequence[Document]) -> Iterator[Found]:
+            if documents[0].path.endswith("1.json"):
+                row = Import.objects.get()
+                assert interchange.take(row, worker="another/1/1") is not None
+            yield from super().read(documents)
+
+    row = interchange.made_for_command(name="", paths=[given], follows=False, worker="w/1/1")
+    import_reading.conduct(imported=row, formats=(Losing(),))
+    now = Import.objects.get()
+    assert (now.state, now.options["worker"], Run.objects.count()) == (
+        Import.State.READING,
+        "another/1/1",
+        1,
+    )
+
+
+def test_a_full_disk_ends_the_import_with_the_way_out_and_nothing_half_imported(
+    given: Path, monkeypatch: pytest.MonkeyPatch, alice: User
+) -> None:
+    write(given / "1.json", trajectory("task-1"))
+    write(given / "2.json", trajectory("task-2", text="x" * 5000))
+
+    def full(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    from lab.services import blobs
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blobs, "store_file", full)
+        row = imported(given)
+    assert row.state == Import.State.FAILED
+    assert "is full: make room and try again. 1 runs were imported whole" in row.error
+    assert Run.objects.count() == 1
+    interchange.again(by=alice, imported=row)
+    taken = interchange.claim_next(worker="w/1/1")
+    assert taken is not None
+    read = import_reading.conduct(imported=taken, formats=FORMATS)
+    assert (read.state, report(read).imported, report(read).known) == (Import.State.ENDED, 2, 0)
+
+
+def test_an_imported_run_is_no_workers(given: Path) -> None:
+    write(given / "a.json", trajectory(partial=True))
+    row = imported(given)
+    (run,) = runs_of(row)
+    assert run.status == Run.Status.PAUSED
+    assert not queue.anything_goes_on()
+    assert queue.settle_abandoned() == []
+    assert queue.claim_next(worker="w/1/1") is None
+
+
+def test_leaf_rows_of_results_find_their_trajectories_by_seed(given: Path) -> None:
+    write(given / "trajectories/x/trajectory_seed-1.json", trajectory("x", seed=1, reward=None))
+    write(given / "trajectories/x/trajectory_seed-2.json", trajectory("x", seed=2, reward=None))
+    rows = [
+        {"instance_id": "x", "seed": seed, "status": "completed", "reward": reward, "exit_reason": "agent"}
+        | {"trajectory": f"trajectories/x/trajectory_seed-{seed}.json"}
+        for seed, reward in ((1, 1.0), (2, 0.0))
+    ]
+    lines(given / "results.jsonl", *rows)
+    row = imported(given)
+    assert [run.facts.verdict for run in runs_of(row)] == ["resolved", "unresolved"]
