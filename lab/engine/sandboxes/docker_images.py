@@ -6,6 +6,7 @@ was there before is never touched.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import tarfile
@@ -44,6 +45,8 @@ _LINE_CHARACTERS = 500
 _FROM = re.compile(
     r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)*(?P<image>\S+)(?:[ \t]+AS[ \t]+(?P<stage>\S+))?", re.I | re.M
 )
+# What the builder says of the image that holds the steps so far.
+_STEPS_SO_FAR = re.compile(r"^ ---> ([0-9a-f]{12,64})$", re.M)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # An image says 386 and runs on amd64 all the same.
 _RUNS_TOO = frozenset({("amd64", "386"), ("arm64", "arm")})
@@ -212,6 +215,7 @@ def _build(
 ) -> None:
     folder = spec.build or Path()
     log: list[str] = []
+    so_far = ""
     layers = LayerSum()
     context = io.BytesIO(pack_context(folder))
 
@@ -234,13 +238,25 @@ def _build(
                 raise build_failed(reference, spec, message, log)
             if layers.hear(line):
                 progress(f"pulling what {reference} is built on", layers.done, layers.total)
-            for text in _COLOUR.sub("", str(line.get("stream") or "")).splitlines():
+            said = _COLOUR.sub("", str(line.get("stream") or ""))
+            so_far = next(reversed(_STEPS_SO_FAR.findall(said)), so_far)
+            for text in said.splitlines():
                 if text.strip():
                     log.append(text[:_LINE_CHARACTERS])
                     progress(f"building {reference}: {text.strip()[:_LINE_CHARACTERS]}", None, None)
             del log[:-_LOG_LINES]
     except docker.errors.APIError as error:
         raise build_failed(reference, spec, explanation(error), log) from error
+    except (SandboxLostError, BrokenOffError):
+        _remove_steps(client, so_far)
+        raise
+
+
+def _remove_steps(client: docker.DockerClient, identifier: str) -> None:
+    """What a build that failed has left: without a name, no budget of disk would count it."""
+    with contextlib.suppress(docker.errors.DockerException, requests.RequestException):
+        if identifier and not client.api.inspect_image(identifier)["RepoTags"]:
+            client.api.remove_image(identifier)
 
 
 def _bases(folder: Path) -> list[str]:

@@ -274,6 +274,17 @@ class TestBuilding:
         assert "before the end" in str(caught.value)
         assert not caught.value.retryable
 
+    def test_one_that_fails_leaves_no_nameless_image_and_not_one_image_less(
+        self, client: docker.DockerClient, build: Build
+    ) -> None:
+        own = secrets.token_hex(8)
+        for lines in ([f"RUN echo {own} > /own", "RUN false"], ["RUN false"]):
+            with pytest.raises(SandboxLostError, match="cannot be built"):
+                ensure_image(client, build(*lines))
+        nameless = client.api.images(filters={"dangling": True}, quiet=True)
+        assert [one for one in nameless if own in str(client.api.history(one))] == []
+        assert client.images.get(busybox_image())
+
     def test_a_line_that_is_none_of_a_dockerfile(self, client: docker.DockerClient, build: Build) -> None:
         with pytest.raises(SandboxLostError, match="cannot be built .*unknown instruction: RAN"):
             ensure_image(client, build("RAN true"))
