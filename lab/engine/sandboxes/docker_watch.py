@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import docker as sdk
+import requests
 
 from lab.engine.sandboxes import docker_client
 
@@ -20,6 +21,9 @@ from lab.engine.sandboxes import docker_client
 # passed as that took.
 _LOOK_SECONDS = 2.0
 _COSTS = 10
+# So often in a row a size may stay unknown; with enough files no daemon adds them up in time, and the limit
+# would hold nothing.
+_UNKNOWN_TIMES = 3
 # How often the daemon must answer, and how long it may take.
 _PING_SECONDS = 10.0
 _PATIENCE_SECONDS = 12
@@ -36,6 +40,7 @@ class _Watched:
         self.most = most
         self.tell = tell
         self.due = time.monotonic() + _LOOK_SECONDS
+        self.unknown = 0
 
 
 class Watch:
@@ -102,19 +107,37 @@ class Watch:
         began = time.monotonic()
         try:
             written = written_bytes(one.client, one.identifier)
-        except docker_client.ERRORS:
-            # It may just be stopped; a daemon that is gone is noticed elsewhere.
-            written = 0
+        except docker_client.ERRORS as error:
+            # One that is just removed, and a daemon that is gone, are noticed elsewhere.
+            one.unknown += _is_untold(error)
+            one.due = time.monotonic() + _LOOK_SECONDS
+            if one.unknown >= _UNKNOWN_TIMES:
+                reason = f"could not be told {_UNKNOWN_TIMES} times in a row, as with millions of files"
+                self._end_and_kill(
+                    one, f"How much the sandbox wrote {reason}; its limit is {most / 1e9:.2f} GB"
+                )
+            return
         now = time.monotonic()
-        one.due = now + max(_LOOK_SECONDS, _COSTS * (now - began))
+        one.unknown, one.due = 0, now + max(_LOOK_SECONDS, _COSTS * (now - began))
         if written > most:
-            self._end(one, f"The sandbox wrote more than {most / 1e9:.2f} GB, its limit, and was ended.")
-            with contextlib.suppress(*docker_client.ERRORS):
-                one.client.api.kill(one.identifier)
+            self._end_and_kill(one, f"The sandbox wrote more than {most / 1e9:.2f} GB, its limit")
+
+    def _end_and_kill(self, one: _Watched, reason: str) -> None:
+        self._end(
+            one, f"{reason}: it was ended. disk_mb of its task, or LAB_SANDBOX_DISK_GB, sets the limit."
+        )
+        with contextlib.suppress(*docker_client.ERRORS):
+            one.client.api.kill(one.identifier)
 
     def _end(self, one: _Watched, reason: str) -> None:
         self.remove(one.identifier)
         one.tell(reason)
+
+
+def _is_untold(error: BaseException) -> bool:
+    """Whether a daemon that is there could not say a size, or not in time."""
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    return isinstance(error, requests.ReadTimeout) or status >= 500
 
 
 def written_bytes(client: sdk.DockerClient, identifier: str) -> int:
