@@ -51,7 +51,7 @@ class ChatConversation:
             return
         index = _call_of(turn, message)
         if index is None:
-            if message.get("role") in _RESULTS:
+            if text(message.get("role")) in _RESULTS:
                 self._note("guessed", "messages.tool_call_id", "a result of no call of the answer before it")
             else:
                 self._note("guessed", "messages.role", "who wrote a later message is not said: the harness")
@@ -99,7 +99,7 @@ def _old_call(message: JSONObject, number: int) -> list[Call]:
 def _call_of(turn: Turn, message: JSONObject) -> int | None:
     """The call that a message is the result of: by its id, or by its place where it can have none."""
     waiting = [index for index, call in enumerate(turn.calls) if not call.message]
-    role, identifier = message.get("role"), message.get("tool_call_id")
+    role, identifier = text(message.get("role")), message.get("tool_call_id")
     if role == "tool" and identifier:
         return next((index for index in waiting if turn.calls[index].id == identifier), None)
     in_text = not turn.message.get("tool_calls")

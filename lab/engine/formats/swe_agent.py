@@ -104,6 +104,10 @@ def _read(document: Document, value: Value) -> Trajectory:
     notes = list(steps.notes)
     if configuration.problem:
         notes.append(Note(kind="lost", field="replay_config", detail=configuration.problem))
+    others = len(items(root.get("attempts")))
+    if others:
+        detail = f"{others} attempts of an agent that tries again: the best one is the run, all are shown raw"
+        notes.append(Note(kind="lost", field="attempts", detail=detail))
     version = text(info.get("swe_agent_version"))
     exit_reason = _exit_reason(status, notes)
     instance_id = _instance_id(document, root, configuration, notes)

@@ -234,6 +234,15 @@ def test_a_document_is_told_from_its_content(tmp_path: Path) -> None:
     assert not READER.recognises(probe(document_of(tmp_path, {**line(), "trajectory_format": "mini"})))
 
 
+@pytest.mark.parametrize("role", [None, {}, [], 3, "narrator"])
+def test_a_role_that_is_none_stops_no_reader(tmp_path: Path, role: Any) -> None:
+    late = {"role": role, "content": "x y"}
+    found = read(tmp_path, {"messages": [*OPENING, *line()["messages"][2:], asked("a"), *OPENING * 2, late]})
+    last = found.items[-1]
+    assert isinstance(last, Message)
+    assert last.message == late
+
+
 REAL = {
     "native-tool-calls.json": ("str_replace_editor", 4812, 146, "0.016626000000000002"),
     "calls-as-text.json": ("terminal", 7911, 59, "0.0006264700000000001"),

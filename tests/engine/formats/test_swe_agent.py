@@ -323,6 +323,13 @@ def test_a_file_without_its_conversation_is_read_from_its_steps(tmp_path: Path) 
     assert any(note.field == "observation" for note in found.notes)
 
 
+def test_attempts_of_an_agent_that_tries_again_are_kept_beside_the_best(tmp_path: Path) -> None:
+    found = read(tmp_path, {**plain(), "attempts": [plain(), asked_again()]})
+    assert len(found.turns) == 2
+    assert found.kept["attempts"] == [plain(), asked_again()]
+    assert any(note.kind == "lost" and note.field == "attempts" for note in found.notes)
+
+
 def test_each_line_is_a_run_and_a_broken_one_stops_no_other(tmp_path: Path) -> None:
     given = lines_of(tmp_path, [plain(), "{broken", asked_again(), {"history": 1}])
     first, broken, third, other = found_by(READER, given)
