@@ -29,6 +29,7 @@ urlpatterns = [
     path("", include("lab.web.endpoints")),
     path("", include("lab.web.endpoint_models")),
     path("", include("lab.web.replays")),
+    path("", include("lab.web.exports")),
     path("", include("lab.web.preflights")),
     path("settings/", own_settings.person_settings, name="settings"),
     path("settings/theme/", own_settings.theme, name="theme"),

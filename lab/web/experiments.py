@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import compared_arms, flags, overview, preflights, replays
+from lab.services import compared_arms, exports, flags, overview, preflights, replays
 from lab.web.http import for_role
 
 PAGE = 100
@@ -84,5 +84,6 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "flagged": flags.flagged_runs(pk),
         "replayable": replays.replayable([arm for arm, _ in arms]),
         "despite": preflights.numbered(experiment.launched_despite),
+        "exports": exports.CHOICES,
     }
     return render(request, "experiments/detail.html", context)

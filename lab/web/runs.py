@@ -15,7 +15,7 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import gradings, run_pages, trajectories
+from lab.services import exports, gradings, run_pages, trajectories
 from lab.services.blobs import BodyMissingError
 from lab.web import run_asks
 from lab.web.http import for_role, holds, require
@@ -57,6 +57,7 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
             "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
             "statement": render_markdown(run.task.statement),
             "may_control": holds(request, Role.OPERATOR),
+            "exports": exports.CHOICES,
         },
     )
 

@@ -76,6 +76,8 @@ def imported() -> Import:
 
 # How each action is taken; whatever else may be wrong with it, who may take it is asked first.
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
+    "exports.of_run": lambda run: {"run": run, "format_name": "csv"},
+    "exports.of_experiment": lambda run: {"experiment": run.experiment, "format_name": "csv"},
     "controls.ask": lambda run: {"run": run, "control": "pause"},
     "controls.ask_limits": lambda run: {"run": run, "typed": {"max_steps": "20"}},
     "preflights.ask": lambda run: {"model": run.arm.model},
@@ -168,6 +170,8 @@ def test_the_role_is_asked_before_anything_is_looked_at() -> None:
 def test_only_what_is_a_persons_own_takes_no_operator() -> None:
     own = {name for name, action in ACTIONS.items() if not action.access.includes(Role.OPERATOR)}  # type: ignore[attr-defined]
     assert own == {
+        "exports.of_experiment",
+        "exports.of_run",
         "people.set_single_keys",
         "people.set_theme",
         "records.after",

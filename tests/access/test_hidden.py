@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from itertools import product
 
@@ -9,7 +11,7 @@ import pytest
 from django.test import Client
 
 from lab.models import Event, Role, Run, TestResult
-from lab.services import records, tokens, trajectories
+from lab.services import exports, records, tokens, trajectories
 from lab.services.access import PER_OPERATION
 from tests import builders
 from tests.access.people import Visitor, visitors
@@ -40,6 +42,21 @@ def everything_readable(visitor: Visitor, run: Run) -> Iterator[tuple[str, str]]
     for test in TestResult.objects.all():
         address = f"/runs/tests/{test.pk}/log"
         yield address, text_of(client, address)
+    for choice, what in product(exports.CHOICES, (f"runs/{run.pk}", f"experiments/{run.experiment_id}")):
+        address = f"/{what}/export?format={choice.name}"
+        yield address, unpacked(client, address)
+
+
+def unpacked(client: Client, address: str) -> str:
+    """A download as text, an archive file by file."""
+    answer = client.get(address)
+    if answer.status_code != 200:
+        return ""
+    data = answer.getvalue()
+    if answer.headers["Content-Type"] != "application/zip":
+        return data.decode()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return "".join(archive.read(name).decode("utf-8", "replace") for name in archive.namelist())
 
 
 def _graded(run: Run) -> int:

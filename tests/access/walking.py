@@ -77,6 +77,7 @@ class Addresses:
         self._token = known or tokens.make(by=owner.user, name="of the matrix", role=owner.kind).token
         self._by_page = {
             "experiment": run.experiment_id,
+            "experiment_export": run.experiment_id,
             "compare_arms": run.experiment_id,
             "task": run.task_id,
             **dict.fromkeys(IMPORT_PAGES, Import.objects.get().pk),

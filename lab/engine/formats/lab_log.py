@@ -29,7 +29,7 @@ class LabLog:
     """Reads and writes logs as they are."""
 
     name = LAB_FORMAT
-    title = "Trajectory Lab's own"
+    title = "Trajectory Lab log"
     shape: Shape = "one"
     ending = ".lab.jsonl"
     lost = (
@@ -44,7 +44,8 @@ class LabLog:
         for facts, records in logs:
             yield _line({"run": facts})
             for record in records:
-                yield (record.to_line() + "\n").encode("utf-8", "surrogatepass")
+                # A lone surrogate, which is no UTF-8, as the escape that JSON has for it.
+                yield (record.to_line() + "\n").encode("utf-8", "backslashreplace")
 
     def recognises(self, probe: Probe) -> bool:
         first = probe.objects[:1] or (probe.root,)

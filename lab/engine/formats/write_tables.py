@@ -85,11 +85,16 @@ class _Open(Protocol):
 
     def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Let go of the file; what was not written is not."""
+
 
 def _members(runs: Iterable[Exported], kind: type[_Open], ending: str) -> Iterator[Member]:
     with contextlib.ExitStack() as files:
         streams = [files.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)) for _ in TABLES]
         tables = [kind(table, stream) for table, stream in zip(TABLES, streams, strict=True)]
+        for opened in tables:
+            files.callback(opened.abandon)
         for run in runs:
             for table, opened in zip(TABLES, tables, strict=True):
                 for row in table.rows(run):
@@ -120,6 +125,9 @@ class _CsvTable:
 
     def close(self) -> None:
         self._flush()
+
+    def abandon(self) -> None:
+        """Nothing is held but text."""
 
     def _flush(self) -> None:
         self._stream.write(self._text.getvalue().encode())
@@ -159,6 +167,10 @@ class _ParquetTable:
 
     def close(self) -> None:
         self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        # It writes its end to the file, also when it was closed by nobody.
         self._writer.close()
 
     def _flush(self) -> None:
