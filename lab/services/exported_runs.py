@@ -11,7 +11,7 @@ from lab.engine.formats.from_events import from_events
 from lab.engine.formats.trajectory import Trajectory
 from lab.engine.key_shapes import masked
 from lab.engine.llm.base import JSONObject
-from lab.models import Event, Run
+from lab.models import Event, ImportedTrajectory, Run
 from lab.services import log
 from lab.services.known_secrets import redactor
 from lab.services.records import for_reader
@@ -115,7 +115,13 @@ def _rows(numbers: Sequence[int]) -> Iterator[Run]:
 
 
 def _facts(run: Run) -> JSONObject:
-    """What the lab calls the parts of the run and its log does not say; no number of a row."""
+    """What the lab calls the parts of the run and its log does not say; no number of a row.
+
+    Of a run that came from another lab: what that lab called them.
+    """
+    imported = ImportedTrajectory.objects.filter(run=run).first()
+    if imported is not None and imported.facts:
+        return {**imported.facts, "records": run.last_seq}
     arm, task = run.arm, run.task
     return {
         "experiment": run.experiment.name,
