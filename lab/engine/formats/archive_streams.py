@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ ArchiveKind = Literal["zip", "tar", "gzip", "zstd"]
 # What reading a damaged archive raises.
 BROKEN_ARCHIVE = (gzip.BadGzipFile, tarfile.TarError, RecursionError, *zip_members.BROKEN)
 # A ZIP file with more entries is looked at no further: it is no log.
-_MOST_LOG_ENTRIES = 500_000
+_MOST_LOG_ENTRIES = 100_000
 # Headers of one tar member: names and attributes, which tarfile holds in memory.
 _MOST_HEADER_BYTES = 8 * 1024 * 1024
 _LARGEST_WINDOW = 128 * 1024 * 1024
@@ -66,22 +67,21 @@ def is_tar(head: bytes) -> bool:
 
 def is_inspect_log(members: Iterable[str]) -> bool:
     """Whether these names in a ZIP file are those of a log of Inspect."""
-    names = set(members)
-    if "_journal/start.json" in names:
-        return True
-    return "header.json" in names and any(
-        name.startswith("samples/") or name == "summaries.json" for name in names
-    )
+    header = samples = False
+    for name in members:
+        if name == "_journal/start.json":
+            return True
+        header = header or name == "header.json"
+        samples = samples or name == "summaries.json" or name.startswith("samples/")
+    return header and samples
 
 
 def _is_inspect_file(source: Path) -> bool:
     try:
-        if zip_members.entries(source, most=_MOST_LOG_ENTRIES) > _MOST_LOG_ENTRIES:
-            return False
-        with zip_members.opened(source) as archive:
-            return is_inspect_log(archive.namelist())
+        names = list(itertools.islice(zip_members.names(source), _MOST_LOG_ENTRIES + 1))
     except zip_members.BrokenZipError:
         return False
+    return len(names) <= _MOST_LOG_ENTRIES and is_inspect_log(names)
 
 
 class CountedStream:

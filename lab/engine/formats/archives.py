@@ -161,8 +161,9 @@ class _Unpacking:
 
     def _take_zip(self, source: Path, prefix: str, depth: int) -> None:
         try:
-            if zip_members.entries(source, most=self.limits.files) > self.limits.files:
-                self._beyond("its directory", "files", "more entries")
+            for number, name in enumerate(zip_members.names(source), start=self.seen + 1):
+                if number > self.limits.files:
+                    self._beyond(name, "files", f"{number:,} entries")
             with zip_members.opened(source) as archive:
                 done = 0
                 for member in archive.infolist():

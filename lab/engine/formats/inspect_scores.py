@@ -20,6 +20,8 @@ _LETTERS = {
 }
 _WHOLE = {1.0: Outcome.RESOLVED, 0.0: Outcome.UNRESOLVED}
 _MOST_SHOWN = 200
+# What the name of a rule is kept in.
+_LONGEST_RULE = 32
 
 
 def read_scores(sample: JSONObject, attachments: Attachments, notes: list[Note]) -> tuple[Grading, ...]:
@@ -53,13 +55,17 @@ def _grading(name: str, score: JSONObject, at: dt.datetime | None, notes: list[N
     explanation = text(score.get("explanation"))
     left = without(score, "value", "explanation")
     return Grading(
-        rule=f"inspect:{name}",
+        rule=f"inspect:{name}"[:_LONGEST_RULE],
         outcome=outcome,
         rewards=rewards,
         detail=detail,
         log=explanation,
         at=at,
-        kept={"value": value, **{key: kept for key, kept in left.items() if kept not in (None, {}, [])}},
+        kept={
+            "scorer": name,
+            "value": value,
+            **{key: kept for key, kept in left.items() if kept not in (None, {}, [])},
+        },
     )
 
 

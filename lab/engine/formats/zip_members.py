@@ -45,27 +45,24 @@ class BrokenZipError(Exception):
     """The file or the member is no ZIP that can be read; the text says why, without the file's name."""
 
 
-def entries(path: Path, *, most: int) -> int:
-    """How many entries the directory has, counted without holding them in memory; at most `most` + 1.
+def names(path: Path) -> Iterator[str]:
+    """The names in the directory one by one, so that their number is known before they are in memory.
 
     Raises:
-        BrokenZipError: there is no directory.
+        BrokenZipError: there is no directory, or it is damaged.
     """
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=CHUNK_BYTES) as stream:
         start, size = _directory(stream)
         stream.seek(start)
-        buffered = io.BufferedReader(cast(io.RawIOBase, stream), CHUNK_BYTES)
-        found, passed = 0, 0
-        while passed < size and found <= most:
-            header = buffered.read(_ENTRY.size)
+        passed = 0
+        while passed < size:
+            header = stream.read(_ENTRY.size)
             if len(header) < _ENTRY.size or not header.startswith(b"PK\x01\x02"):
                 raise BrokenZipError("its directory is cut off or overwritten")
-            length = sum(_ENTRY.unpack(header)[1:])
-            buffered.read(length)
-            passed += _ENTRY.size + length
-            found += 1
-        buffered.detach()
-    return found
+            name, extra, comment = _ENTRY.unpack(header)[1:]
+            yield stream.read(name).decode("utf-8", "replace")
+            stream.seek(extra + comment, io.SEEK_CUR)
+            passed += _ENTRY.size + name + extra + comment
 
 
 def _directory(stream: BinaryIO) -> tuple[int, int]:
