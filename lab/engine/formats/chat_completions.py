@@ -27,8 +27,12 @@ from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_PATCHES = ("model_patch", "output_patch", "generated_patch", "git_patch")
 _LINE: dict[str, type | tuple[type, ...]] = {
     "messages": (list, str),
+    "trajectory": (list, str),
+    "exit_status": str,
+    **dict.fromkeys(_PATCHES, str),
     "tools": list,
     "model": str,
     "instance_id": str,
@@ -85,8 +89,8 @@ def _of_document(document: Document, logs: list[Log]) -> Iterator[Found]:
 
 
 def _messages(root: JSONObject) -> list[Any]:
-    """The messages; some data sets hold them as JSON text."""
-    messages = root.get("messages")
+    """The messages; some data sets call them a trajectory, some hold them as JSON text."""
+    messages = root.get("messages", root.get("trajectory"))
     if isinstance(messages, str):
         try:
             messages = parsed(messages)
@@ -139,8 +143,9 @@ def _conversation(document: Document, value: Value) -> Trajectory:
         tools=tuple(one for one in items(root.get("tools")) if isinstance(one, dict)),
         items=tuple(conversation.items),
         exit_reason=_exit_reason(root, notes),
-        native_reason=text(root.get("exit_reason")),
+        native_reason=_native_reason(root),
         final_message=conversation.final_message(),
+        patch=next((root[name] for name in _PATCHES if isinstance(root.get(name), str)), None),
         gradings=_gradings(root, notes),
         notes=collapsed(notes),
         kept=unread(root, _LINE) | _odd(messages),
@@ -152,14 +157,19 @@ def _odd(messages: list[Any]) -> JSONObject:
     return {"messages": found} if found else {}
 
 
+def _native_reason(root: JSONObject) -> str:
+    return text(root.get("exit_reason")) or text(root.get("exit_status"))
+
+
 def _exit_reason(root: JSONObject, notes: list[Note]) -> ExitReason | None:
-    native = text(root.get("exit_reason"))
+    native = _native_reason(root)
     if not native:
         return None
     try:
         return ExitReason(native)
     except ValueError:
-        notes.append(Note(kind="lost", field="exit_reason", detail=f"{native!r} is no known reason"))
+        field = "exit_reason" if "exit_reason" in root else "exit_status"
+        notes.append(Note(kind="lost", field=field, detail=f"{native!r} is no reason of the lab's"))
         return None
 
 

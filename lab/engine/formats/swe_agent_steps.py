@@ -20,6 +20,9 @@ from lab.engine.formats.trajectory import Aside, Call, Item, Message, Note, Rewr
 from lab.engine.llm.base import JSONObject
 
 _CONTENT = (str, list)
+# In the words of later releases, and in the last line of an output of earlier ones.
+_CANCELLED = "was cancelled because it took more than"
+_TIMED_OUT = "EXECUTION TIMED OUT"
 _EXIT_WORDS = ("Exit due to", "Exiting due to")
 # Early releases wrote the reason as if it were a command.
 _EXIT_ACTIONS = frozenset({"exit_context", "exit_cost", "exit_error", "exit_format", "exit_api"})
@@ -155,6 +158,7 @@ class Steps:
         if calls:
             calls[0] = dataclasses.replace(
                 calls[0],
+                timed_out=self._timed_out(text(step.get("observation"))),
                 output=step["observation"] if isinstance(step.get("observation"), str) else None,
                 seconds=seconds(step.get("execution_time")) or None,
             )
@@ -178,6 +182,13 @@ class Steps:
         if self._mistakes:
             self._mistakes = []
             self._rewrite(self._history[: exchange.place + 1 + len(exchange.after)], [])
+
+    def _timed_out(self, observation: str) -> bool:
+        cancelled = observation.startswith("The command") and _CANCELLED in observation
+        found = cancelled or observation.strip().rpartition("\n")[2].startswith(_TIMED_OUT)
+        if found:
+            self._note("guessed", "observation", "the words of an output say that the command was given up")
+        return found
 
     def _agent_of(self, entry: JSONObject) -> str:
         name = text(entry.get("agent"))

@@ -109,6 +109,25 @@ def test_actions_in_text_are_answered_by_user_messages(tmp_path: Path) -> None:
     assert [one.outcome for one in found.gradings] == [Outcome.UNRESOLVED]
 
 
+def test_a_trajectory_of_messages_with_patch_and_ending_is_a_conversation(tmp_path: Path) -> None:
+    published = {
+        "instance_id": "a-1",
+        "trajectory": line()["messages"],
+        "model_patch": "diff",
+        "exit_status": "submit",
+    }
+    given = document_of(tmp_path, published)
+    assert READER.recognises(probe(given))
+    found = only(found_by(READER, given))
+    assert (len(found.turns), found.patch, found.exit_reason, found.native_reason) == (
+        2,
+        "diff",
+        None,
+        "submit",
+    )
+    assert any(note.field == "exit_status" and note.kind == "lost" for note in found.notes)
+
+
 def test_the_old_form_of_a_call_is_a_call_with_an_id_of_the_readers(tmp_path: Path) -> None:
     old = {
         "role": "assistant",

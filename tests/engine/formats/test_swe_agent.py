@@ -267,6 +267,15 @@ def test_what_the_model_was_shown_instead_of_its_conversation_is_kept(tmp_path: 
     assert last.kept["query_changes"] == {"3": elided}
 
 
+def test_a_command_that_took_too_long_is_told_from_the_words_of_its_output(tmp_path: Path) -> None:
+    document = plain()
+    document["trajectory"][0]["observation"] = (
+        "The command 'ls' was cancelled because it took more than 30 seconds."
+    )
+    first, last = read(tmp_path, document).turns
+    assert (first.calls[0].timed_out, last.calls[0].timed_out) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
