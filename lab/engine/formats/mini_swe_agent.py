@@ -10,16 +10,16 @@ from typing import Any, Literal, NamedTuple
 
 from lab.engine.errors import ExitReason
 from lab.engine.formats.base import Document, FormatError, Probe, load_json
-from lab.engine.formats.leftovers import unread, without_credentials
+from lab.engine.formats.leftovers import unread
+from lab.engine.formats.mini_swe_agent_config import PROGRAM, Configuration, without_keys
 from lab.engine.formats.mini_swe_agent_endings import LIMIT, REQUEST_ERRORS, exit_reason
 from lab.engine.formats.mini_swe_agent_messages import Conversation, Wording, is_opening, is_reply
 from lab.engine.formats.mini_swe_agent_replies import chat_message
-from lab.engine.formats.reading import count, dollars, mapping, number, plain_text, text, without
+from lab.engine.formats.reading import count, dollars, mapping, plain_text, text, without
 from lab.engine.formats.trajectory import (
     FailedRequest,
     Found,
-    HarnessUsed,
-    ModelUsed,
+    NoteKind,
     Origin,
     Problem,
     Totals,
@@ -27,11 +27,10 @@ from lab.engine.formats.trajectory import (
     Turn,
 )
 from lab.engine.harnesses.mini import MARKER
-from lab.engine.key_shapes import masked
 from lab.engine.llm.base import JSONObject
 
-_PROGRAM = "mini-swe-agent"
-_FORMAT = re.compile(rf"{_PROGRAM}-[\d.]{{1,20}}")
+_FORMAT = re.compile(rf"{PROGRAM}-[\d.]{{1,20}}")
+_FORMATS_BEFORE_2 = (f"{PROGRAM}-list", PROGRAM, f"{PROGRAM}-1")
 _MARKERS = (MARKER, "MINI_SWE_AGENT_FINAL_OUTPUT")
 _TAGS = ("mswea_bash_command", "bash")
 _TAG_BEFORE_2 = "bash"
@@ -39,40 +38,23 @@ _TAG_BEFORE_2 = "bash"
 _OLD_TEMPLATE = "Please solve this issue: {{task}}\n\nYou can execute bash commands"
 _TASK = re.compile(r"\{\{-?\s*task\s*-?\}\}")
 _TAGGED = re.compile(r"```(?P<fence>[A-Za-z][\w.-]*)|<(?P<element>[A-Za-z][\w.-]*)>")
-# What a configuration says of one run, its task or its model rather than of the harness.
-_OF_THE_RUN = {
-    "agent": ("output_path", "agent_class"),
-    "model": (
-        *("model_name", "model_kwargs", "model_class", "outputs", "cost_per_call", "cost_tracking"),
-        *("litellm_model_registry", "litellm_model_name_override"),
-    ),
-    "environment": ("image", "cwd", "environment_class", "container_name"),
-}
-_LIMITS = {
-    "step_limit": "max_steps",
-    "cost_limit": "max_cost_usd",
-    "wall_time_limit_seconds": "max_total_time_sec",
-    "max_consecutive_format_errors": "max_format_errors",
-}
 _INFO = {
     **dict.fromkeys(("config", "model_stats"), dict),
     **dict.fromkeys(("mini_version", "exit_status", "submission", "exception_str"), str),
 }
-_TEMPLATES_BEFORE_2 = ("action_observation_template", "format_error_template", "timeout_template")
-_TEMPLATES = ("observation_template", "format_error_template")
 
 
 class MiniSweAgent:
     """Reads one run from one file."""
 
-    name = _PROGRAM
+    name = PROGRAM
     title = "mini-swe-agent: .traj.json of versions 1 and 2, lists of messages"
 
     def recognises(self, probe: Probe) -> bool:
         if isinstance(probe.value, list):
             return _is_old_list(probe.value)
         root = probe.root
-        if text(root.get("trajectory_format")).startswith(_PROGRAM):
+        if text(root.get("trajectory_format")).startswith(PROGRAM):
             return True
         info = mapping(root.get("info"))
         # The first files name neither format nor version.
@@ -115,9 +97,11 @@ class _Reading:
         self.document = document
         self.root = root
         self.info = mapping(root.get("info"))
-        self.config = mapping(self.info.get("config"))
         told = _FORMAT.fullmatch(text(root.get("trajectory_format")))
-        self.format = told[0] if told else _PROGRAM if self.info else f"{_PROGRAM}-list"
+        self.format = told[0] if told else PROGRAM if self.info else f"{PROGRAM}-list"
+        version = text(self.info.get("mini_version"))
+        old = version.startswith("1.") if version else self.format in _FORMATS_BEFORE_2
+        self.config = Configuration(self.info, is_before_2=old, note=self._note)
         self.problems: list[Problem] = []
         self.messages: list[JSONObject] = []
         for place, message in enumerate(root["messages"], start=1):
@@ -137,6 +121,9 @@ class _Reading:
         yield self._trajectory()
         yield from self.problems
 
+    def _note(self, kind: NoteKind, field: str, detail: str) -> None:
+        self.conversation.note(kind, field, detail)
+
     # The prompt.
 
     def _opening(self) -> list[JSONObject]:
@@ -149,11 +136,8 @@ class _Reading:
         answered = any(is_reply(message) for message in self.messages)
         return self.messages[: plain if answered else min(plain, 2)]
 
-    def _section(self, name: str) -> JSONObject:
-        return mapping(self.config.get(name))
-
     def _wording(self) -> Wording:
-        agent, model = self._section("agent"), self._section("model")
+        agent, model = self.config.section("agent"), self.config.section("model")
         stopped = text(agent.get("timeout_template")).partition("{{")[0].partition("{%")[0].strip()
         expression = text(model.get("action_regex")) or text(agent.get("action_regex"))
         if expression:
@@ -162,19 +146,15 @@ class _Reading:
                 return Wording(stopped=stopped)
             form: Literal["fence", "element"] = "fence" if named["fence"] else "element"
             return Wording(form, named["fence"] or named["element"], stopped)
-        if self.config:
-            return Wording("fence", _TAG_BEFORE_2 if self._is_before_2 else _TAGS[0], stopped)
+        if self.config.given:
+            return Wording("fence", _TAG_BEFORE_2 if self.config.is_before_2 else _TAGS[0], stopped)
         prompt = "\n".join(plain_text(message.get("content")) for message in self.opening)
         tag = next((tag for tag in _TAGS if f"```{tag}" in prompt), _TAG_BEFORE_2)
         return Wording("fence", tag, stopped)
 
-    @property
-    def _is_before_2(self) -> bool:
-        return self.format != f"{_PROGRAM}-1.1" or text(self.info.get("mini_version")).startswith("1.")
-
     def _statement(self) -> str:
         """The task's text, told from what the template has around it."""
-        template = text(self._section("agent").get("instance_template")) or (
+        template = text(self.config.section("agent").get("instance_template")) or (
             "" if self.info else _OLD_TEMPLATE
         )
         told = _TASK.search(template)
@@ -187,9 +167,7 @@ class _Reading:
             re.split(r"\{\{|\{%", template[told.end() :])[0],
         )
         if found:
-            self.conversation.note(
-                "guessed", "task", "told from the prompt and the template it was made with"
-            )
+            self._note("guessed", "task", "told from the prompt and the template it was made with")
         return found
 
     # The whole.
@@ -198,22 +176,19 @@ class _Reading:
         ending = self._ending()
         if ending.status == "Submitted":
             self.conversation.submit(ending.submission, _MARKERS)
-        found = self.conversation.items()
+        model, harness = self.config.model(), self.config.harness()
+        found = tuple(map(self.config.with_provider, self.conversation.items()))
         if ending.status in REQUEST_ERRORS:
             # What ended the run was asked and counted, and had no answer.
             failure = FailedRequest(error=REQUEST_ERRORS[ending.status], message=ending.error)
             found = (*found, failure)
-        model, harness = self._model(), self._harness()
-        partial = not ending.status and self.format == f"{_PROGRAM}-1.1"
+        # Version 1 wrote its file once, at the end.
+        partial = not ending.status and not self.config.is_before_2
         stated = self._statement()
         if not self.info:
-            self.conversation.note(
-                "missing", "info", "a list of messages names neither model nor task nor cost"
-            )
-        elif harness.version and not self._is_before_2:
-            self.conversation.note(
-                "missing", "tools", "the tool's schema is the program's own, not the file's"
-            )
+            self._note("missing", "info", "a list of messages names neither model nor task nor cost")
+        elif harness.version and not self.config.is_before_2:
+            self._note("missing", "tools", "the tool's schema is the program's own, not the file's")
         return Trajectory(
             origin=Origin(format=self.format, file=self.document.path, sha256=self._identity(partial)),
             harness=harness,
@@ -229,7 +204,7 @@ class _Reading:
             patch=ending.patch,
             totals=self._totals(found),
             partial=partial,
-            limits=self._limits(),
+            limits=self.config.limits(),
             notes=tuple(self.conversation.notes.values()),
             kept=self._kept(),
         )
@@ -240,57 +215,6 @@ class _Reading:
             return self.document.sha256()
         begun = [self.root.get("instance_id"), *self.messages[: len(self.opening) + 1]]
         return hashlib.sha256(json.dumps(begun).encode()).hexdigest()
-
-    def _harness(self) -> HarnessUsed:
-        own = {
-            section: _without_keys(without(self._section(section), *taken))
-            for section, taken in _OF_THE_RUN.items()
-        }
-        agent, model = self._section("agent"), self._section("model")
-        told = ("system_template", "instance_template")
-        if self._is_before_2:
-            complete = all(isinstance(agent.get(name), str) for name in (*told, *_TEMPLATES_BEFORE_2))
-        else:
-            # Native calls need the tool's description too, which is in the program.
-            complete = (
-                "action_regex" in model
-                and all(isinstance(agent.get(name), str) for name in told)
-                and all(isinstance(model.get(name), str) for name in _TEMPLATES)
-            )
-        return HarnessUsed(
-            name=_PROGRAM,
-            version=text(self.info.get("mini_version")),
-            family="mini",
-            config={name: section for name, section in own.items() if section},
-            complete=complete,
-        )
-
-    def _model(self) -> ModelUsed:
-        section = self._section("model")
-        name = text(section.get("model_name"))
-        if name.startswith("@"):
-            self.conversation.note(
-                "guessed", "info.config.model.model_name", f"{name} is Portkey's way to write {name[1:]}"
-            )
-        sampling = without(mapping(section.get("model_kwargs")), "api_base", "base_url", "drop_params")
-        return ModelUsed(
-            name=name.removeprefix("@"),
-            base_url=masked(
-                text(mapping(section.get("model_kwargs")).get("api_base"))
-                or text(mapping(section.get("model_kwargs")).get("base_url"))
-            ),
-            sampling=_without_keys(without(sampling, "extra_headers")),
-        )
-
-    def _limits(self) -> JSONObject:
-        """The lab's names; 0 is none."""
-        agent = self._section("agent")
-        found = {lab: number(agent.get(own)) for own, lab in _LIMITS.items()}
-        return {
-            name: int(value) if value.is_integer() else value
-            for name, value in found.items()
-            if value is not None and value > 0
-        }
 
     def _totals(self, found: Sequence[object]) -> Totals:
         stats = mapping(self.info.get("model_stats"))
@@ -306,9 +230,7 @@ class _Reading:
         submission = self._submission(extra)
         if not self.info and self._last_prints_marker():
             status, submission = "Submitted", plain_text(self.messages[-1].get("content"))
-            self.conversation.note(
-                "guessed", "info.exit_status", "the last command printed the words that submit"
-            )
+            self._note("guessed", "info.exit_status", "the last command printed the words that submit")
         error = text(self.info.get("exception_str")) or text(extra.get("exception_str"))
         if submission is not None and status not in ("", "Submitted") and submission:
             # Version 1 had an exception's text in its place.
@@ -338,11 +260,11 @@ class _Reading:
         return is_reply(self.messages[-2]) and any(marker in said for marker in _MARKERS)
 
     def _reason(self, status: str) -> ExitReason | None:
-        known = exit_reason(status, self._limits(), mapping(self.info.get("model_stats")))
+        known = exit_reason(status, self.config.limits(), mapping(self.info.get("model_stats")))
         if status == LIMIT:
-            self.conversation.note("guessed", "info.exit_status", "which limit it was is told from the sums")
+            self._note("guessed", "info.exit_status", "which limit it was is told from the sums")
         elif status and known is None:
-            self.conversation.note("lost", "info.exit_status", f"the lab has no word for {status[:200]}")
+            self._note("lost", "info.exit_status", f"the lab has no word for {status[:200]}")
         return known
 
     def _kept(self) -> JSONObject:
@@ -351,12 +273,7 @@ class _Reading:
         stats = unread(
             mapping(self.info.get("model_stats")), {"instance_cost": (int, float), "api_calls": (int, float)}
         )
-        config: JSONObject = without(self.config, *_OF_THE_RUN)
-        for section, taken in _OF_THE_RUN.items():
-            given = self._section(section)
-            of_the_run = {name: given[name] for name in taken if name in given}
-            if of_the_run:
-                config[section] = of_the_run
+        config = self.config.of_the_run()
         ended = without(
             mapping(self.conversation.exit.get("extra")),
             "exit_status",
@@ -374,7 +291,7 @@ class _Reading:
         trace = text(mapping(self.conversation.exit.get("extra")).get("traceback"))
         if trace and "traceback" not in info:
             kept["traceback"] = trace
-        return _without_keys(kept)
+        return without_keys(kept)
 
 
 class _Ending(NamedTuple):
@@ -385,11 +302,6 @@ class _Ending(NamedTuple):
     error: str
     submission: str
     patch: str | None
-
-
-def _without_keys(value: JSONObject) -> JSONObject:
-    found: JSONObject = masked(without_credentials(value))
-    return found
 
 
 def _between(whole: str, before: str, after: str) -> str:

@@ -191,7 +191,9 @@ def test_which_limit_ended_a_run_is_told_from_its_sums() -> None:
     assert (found.exit_reason, found.native_reason) == (ExitReason.MAX_TURNS, "LimitsExceeded")
     assert all(call.exit_code == 0 for turn in found.turns for call in turn.calls)
     assert found.model.name == "openai/gpt-4o-mini"
-    assert found.turns[0].model == "gpt-4o-mini"
+    # The server's name, with the provider of the configuration.
+    assert found.turns[0].model == "openai/gpt-4o-mini"
+    assert found.turns[0].kept["response"]["model"] == "gpt-4o-mini"
     assert found.model.sampling["temperature"] == 0.0
     assert found.harness.complete
 
@@ -559,6 +561,7 @@ def test_500_real_runs_have_the_calls_the_spend_and_the_endings_that_are_known(u
             1 for item in found.items if isinstance(item, Message) and item.reason == "format_error"
         )
         stopped += sum(call.timed_out for call in calls)
+        assert {turn.model for turn in found.turns} == {"google/gemini-3-pro-preview"}
         harnesses.add(json.dumps([found.harness.config, found.harness.version, found.model.name]))
         assert (found.exit_reason, found.totals.calls) == (ExitReason.AGENT, len(found.turns))
         assert found.patch is not None
