@@ -34,6 +34,8 @@ class Stream:
         self.bash = False
         # A process that a command left running writes to this shell's own output.
         self.held = False
+        # The guard of a command was told to kill: whatever became of it, the next command needs a new one.
+        self.told_guard = False
         self.is_open = True
         # Bytes of such processes that were dropped.
         self.dropped = 0

@@ -5,6 +5,10 @@ Bash is used where the image has it, for it gives each command a process group o
 to, or when the lab is gone, it kills the command's tree. It is older than the command, and so knows what
 belongs to it; once it kills, the shell waits for it. It stops all others first: a fork bomb would leave it no
 time. All of this is built into the shell: it needs no program, and no further process.
+
+A fork costs as much as half a command. So where a command leaves no process behind, its guard is stopped and
+goes on with the next one. That it stands still is seen before the command's end is told: it would read
+along with the shell.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ lab_pids=/sys/fs/cgroup/pids/pids.current
 [ -r $lab_pids ] || lab_pids=/sys/fs/cgroup/pids.current
 [ -r $lab_pids ] || lab_pids=
 lab_root=; [ -O /proc/1 ] && lab_root=1
+lab_g= lab_guarded=
 lab_say() { printf '\0%s %s\n' "$lab_token" "$1"; printf '\0%s \n' "$lab_token" >&4; }
 lab_stat() {
   lab_x=
@@ -63,7 +68,7 @@ lab_stat() {
 }
 lab_held() {
   for lab_d in /proc/[1-9]*; do
-    case $lab_d in /proc/1|/proc/$$) continue;; esac
+    case $lab_d in /proc/1|/proc/$$|/proc/$lab_g) continue;; esac
     for lab_f in "$lab_d"/fd/*; do
       case $lab_f in *'*') if [ "$lab_root" ] || [ -O "$lab_d" ]; then
         lab_stat "${lab_d#/proc/}" && case $lab_state in Z|X) ;; *) return 0;; esac; fi;; esac
@@ -76,7 +81,8 @@ lab_counted() { lab_oom=0; while read -r lab_x lab_y; do
   case $lab_x in oom_kill) lab_oom=$lab_y;; esac; done <$lab_memory; }
 lab_room() {
   [ "$lab_most" ] && [ "$lab_pids" ] || return 0
-  read -r lab_x <$lab_pids; [ "$lab_x" -lt "$lab_most" ]
+  read -r lab_x <$lab_pids
+  [ "$lab_x" -lt "$lab_most" ] || { [ "$lab_g" ] && [ "$lab_x" -eq "$lab_most" ]; }
 }
 lab_victims() {
   lab_all= lab_chosen=
@@ -116,11 +122,24 @@ lab_guard() {
   trap '' PWR
   read -r lab_me lab_x </proc/self/stat; lab_stat $lab_me; lab_since=$lab_born; lab_end
 }
-lab_purge() { lab_token=$1; kill -s KILL -- -1; lab_say D; }
+lab_dismiss() { kill -PWR $lab_g; kill -CONT $lab_g; wait $lab_g; lab_g=; }
+lab_fresh() { [ "$lab_g" ] && { kill -KILL $lab_g; wait $lab_g; lab_g=; }; }
+lab_rest() {
+  kill -STOP $lab_g
+  for lab_d in /proc/[1-9]*; do
+    case $lab_d in /proc/1|/proc/$$|/proc/$lab_g) ;; *) lab_dismiss; return;; esac
+  done
+  for lab_x in 1 2 3 4 5 6 7 8 9 10; do
+    lab_stat $lab_g || break
+    case $lab_state in T) lab_h=C; return;; Z|X) break;; esac
+  done
+  lab_dismiss
+}
+lab_purge() { lab_token=$1; kill -s KILL -- -1; lab_fresh; lab_say D; }
 lab_cut() {
   lab_token=$1
   for lab_d in /proc/[1-9]*; do
-    case $lab_d in /proc/1|/proc/$$) continue;; esac
+    case $lab_d in /proc/1|/proc/$$|/proc/$lab_g) continue;; esac
     for lab_f in "$lab_d"/fd/*; do
       if [ "$lab_f" -ef /proc/$$/fd/1 ] || [ "$lab_f" -ef /proc/$$/fd/4 ]; then
         kill -KILL "${lab_d#/proc/}"; break; fi
@@ -130,10 +149,12 @@ lab_cut() {
 }
 lab_look() {
   lab_token=$1; lab_state=-; lab_stat $2; [ "$lab_state" = T ] && kill -CONT $2; lab_say "$lab_state"; }
-lab_ask() { lab_token=$1; if lab_held; then lab_say H; else lab_say C; fi; }
+lab_ask() { lab_token=$1; if ! lab_held; then lab_say C; elif lab_room; then lab_say H; else lab_say F; fi; }
 lab_begin() {
   lab_token=$1
   lab_room || { lab_say F; return 1; }
+  lab_guarded=1
+  [ "$lab_g" ] && kill -CONT $lab_g && return
   lab_guard & lab_g=$!
 }
 lab_in_live() { trap - $lab_signals; exec 0</dev/null 1>/proc/self/fd/1 2>/proc/self/fd/4 4>&- 5>&-; }
@@ -144,15 +165,20 @@ lab_finish() {
     lab_p=$!; wait $lab_p; lab_c=$?
     [ $lab_c -gt 128 ] && lab_settle
   fi
-  if [ "$lab_g" ]; then kill -PWR $lab_g; kill -CONT $lab_g; wait $lab_g; fi
+  lab_h=
+  if [ "$lab_guarded" ]; then lab_rest; fi
   lab_counted
-  if lab_held; then lab_h=H; else lab_h=C; fi
+  if [ -z "$lab_h" ]; then if lab_held; then lab_h=H; else lab_h=C; fi; fi
   lab_say "E $lab_c $lab_h $lab_oom"
 }
 lab_settle() {
   while kill -0 $lab_p; do read -r -t 0.05 lab_x <&5; done
   wait $lab_p; lab_x=$?
   [ $lab_x -eq 127 ] || lab_c=$lab_x
+}
+lab_exec() {
+  if [ "$lab_setsid" ] && command -v "$1" >/dev/null; then exec "$lab_setsid" "$@"; fi
+  exec "$@"
 }
 lab_folder() {
   cd "$1" 2>/dev/null && { unset OLDPWD; return; }
@@ -170,6 +196,7 @@ lab_setup() {
 }
 IFS= read -r lab_key <&3
 while IFS= read -r lab_line <&3; do case $lab_line in "$lab_key "*) eval "${lab_line#* }";; esac; done
+lab_fresh
 """
 _START = (
     "for lab_x in /bin/bash /usr/bin/bash; do "
@@ -218,11 +245,10 @@ def command_text(argv: Sequence[str], folder: str, environment: Mapping[str, str
         words = [b'"$lab_env"', *(quote(f"{name}={value}") for name, value in odd.items()), *words]
     elif argv[0].startswith("-"):
         words = [b'"$lab_env"', b"--", *words]
-    command = b" ".join(words)
-    parts = [b"lab_environment", *exports(environment), b"lab_folder %s" % quote(folder)]
-    # Asked first: what cannot be started is then told by the shell and not by setsid.
-    known = b'[ "$lab_setsid" ] && command -v %s >/dev/null' % words[0]
-    return b"; ".join([*parts, b'%s && exec "$lab_setsid" %s' % (known, command), b"exec %s" % command])
+    folder_text = b"lab_folder %s" % quote(folder)
+    return b"; ".join(
+        [b"lab_environment", *exports(environment), folder_text, b"lab_exec " + b" ".join(words)]
+    )
 
 
 def command_line(token: bytes, source: bytes, body: bytes, *, bash: bool) -> bytes:
@@ -237,7 +263,7 @@ def command_line(token: bytes, source: bytes, body: bytes, *, bash: bool) -> byt
 
 def receiving_line(token: bytes, body: bytes, *, bash: bool) -> bytes:
     """Shell text that reads what follows this line itself, from descriptor 3: no guard reads beside it."""
-    line = b"lab_token=%s lab_g=; ( lab_in_live; %s ) %s lab_finish"
+    line = b"lab_token=%s lab_guarded=; ( lab_in_live; %s ) %s lab_finish"
     return line % (token, body, b"&" if bash else b";")
 
 

@@ -124,15 +124,24 @@ class ContainerShells:
             for _ in range(_PURGES):
                 self.raise_if_lost()
                 stream = self._clean()
+                if stream is None:
+                    self._purge()
+                    continue
                 asked = Exchange(output_limit)
+                text = line(asked.token, stream.bash)
+                if stream.told_guard:
+                    text, stream.told_guard = b"lab_fresh; " + text, False
                 with interrupted_by(stop, asked, self._awake):
-                    self._send(stream, message(stream.key, line(asked.token, stream.bash), following))
+                    self._send(stream, message(stream.key, text, following))
                     ended = self._follow(stream, asked, timeout)
                 if asked.answer[:1] != [b"F"]:
                     return ended
-                # Where commands before left so many processes that none can be added, those go.
-                self._ask(self._first, b"lab_purge")
+                self._purge()
             raise SandboxLostError("No process can be started in the sandbox any more.")
+
+    def _purge(self) -> None:
+        """Where commands before left so many processes that none can be added, those go."""
+        self._ask(self._first, b"lab_purge")
 
     def _send(self, stream: Stream, data: bytes) -> None:
         """Raises: SandboxLostError: nobody reads it; a shell beside the first is only replaced then."""
@@ -148,8 +157,10 @@ class ContainerShells:
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
 
-    def _clean(self) -> Stream:
+    def _clean(self) -> Stream | None:
         """A shell to whose output nobody else writes; a new one where there is none.
+
+        None: a new one would have no place beside what commands before have left.
 
         Raises: SandboxLostError.
         """
@@ -160,7 +171,10 @@ class ContainerShells:
             if not stream.is_open:
                 continue
             if stream.held:
-                stream.held = self._ask(stream, b"lab_ask") != [b"C"]
+                answer = self._ask(stream, b"lab_ask")
+                if answer == [b"F"]:
+                    return None
+                stream.held = answer != [b"C"]
             if not stream.held:
                 self._leave(self._current if stream is not self._current else None)
                 self._current = stream
@@ -287,6 +301,7 @@ class ContainerShells:
             # The guard, if it lives, does it once its input ends.
             stream.close()
             return
+        stream.told_guard = True
         stream.send(stream.key + b" end\n")
         if self._is_over_within(_GUARD_SECONDS, stream, asked):
             return

@@ -170,6 +170,52 @@ def test_what_is_left_writing_is_cut_off_when_it_floods_and_commands_go_on(start
     assert eventually(lambda: shell(sandbox, "echo mine; sleep 0.2") == "mine\n" and not _flooding())
 
 
+@pytest.mark.requires("debian image")
+@pytest.mark.parametrize("user", ["", docker_host.IMAGE_USER], ids=["root", "user"])
+def test_the_command_after_those_that_left_as_many_processes_as_may_be_runs(
+    start_in: StartIn, user: str
+) -> None:
+    sandbox = start_in(docker_host.debian_image(), limits=SandboxLimits(processes=40), user=user)
+    for _ in range(2):
+        # Their output stays open, so that the shell that ran them cannot be used.
+        assert sandbox.exec(
+            ["sh", "-c", f"for i in $(seq 100); do sleep {LONG} & done"], timeout=60
+        ).exit_code
+        assert sandbox.exec(["echo", "well"], timeout=60).stdout.head == b"well\n"
+
+
+@pytest.mark.requires("debian image")
+@pytest.mark.parametrize("image", [docker_host.debian_image, docker_host.busybox_image], ids=["bash", "sh"])
+def test_time_outs_at_the_moment_of_a_commands_end_disturb_no_later_command(
+    start_in: StartIn, image: Callable[[], str]
+) -> None:
+    sandbox = start_in(image())
+    taken = sorted(_seconds_of(sandbox, "0.05") for _ in range(9))[4]
+    ends = set()
+    for number in range(60):
+        result = sandbox.exec(["sleep", "0.05"], timeout=taken * (0.8 + number / 150))
+        ends.add((result.exit_code, result.timed_out))
+        assert shell(sandbox, f"echo {number}") == f"{number}\n"
+    assert ends <= {(0, False), (None, True)}
+    began = time.monotonic()
+    assert sandbox.exec(["sh", "-c", f"sleep {LONG} & sleep {LONG}"], timeout=0.2).timed_out
+    assert time.monotonic() - began < SOON
+    assert not processes_naming(LONG)
+
+
+def _seconds_of(sandbox: DockerSandbox, seconds: str) -> float:
+    return sandbox.exec(["sleep", seconds], timeout=60).seconds
+
+
+def test_a_time_out_spares_what_the_command_before_left_whatever_ran_before_that(start_in: StartIn) -> None:
+    sandbox = start_in()
+    for _ in range(3):
+        shell(sandbox, "true")
+    shell(sandbox, f"sleep {LONG} >/dev/null 2>&1 &")
+    assert sandbox.exec(["sleep", "100"], timeout=0.3).timed_out
+    assert len(processes_naming(LONG)) == 1
+
+
 def _flooding() -> bool:
     return bool(processes_naming(LONG))
 
