@@ -310,12 +310,15 @@ def _pending(run: Run, facts: RunFacts) -> Pending:
 
 
 def _with_progress(run: Run, pending: Pending, facts: RunFacts) -> Pending:
-    """With how far an image is that the sandbox waits for; what it is stands in the words already."""
-    waits_for = facts.pending or {}
-    if waits_for.get("kind") != "image":
+    """With how far an image is that the sandbox waits for, or why it is not there yet.
+
+    What it waits for stands in the words already.
+    """
+    if run.status not in {Run.Status.PREPARING, Run.Status.VERIFYING}:
         return pending
+    waits_for = facts.pending or {}
     draft = Draft.objects.filter(run=run, step=BEFORE_STEPS).first()
-    if draft is None:
+    if draft is None or (waits_for.get("kind") != "image" and draft.after_seq < run.last_seq):
         return pending
     words = str(waits_for.get("summary") or "")
     told = draft.content.removeprefix(words).lstrip(": ")

@@ -112,6 +112,18 @@ def test_while_its_image_is_pulled_a_run_says_which_and_how_far() -> None:
     assert panel(run).pending.words == "Preparing the sandbox"
 
 
+def test_a_run_that_waits_for_the_daemon_says_so_until_its_log_goes_on() -> None:
+    run = began(builders.run())
+    said = "tried again in 3 s: no Docker daemon answers there"
+    Draft.objects.create(
+        run=run, after_seq=run.last_seq, step=run_pages.BEFORE_STEPS, version=1, content=said
+    )
+    assert (panel(run).pending.words, panel(run).pending.summary) == ("Preparing the sandbox", said)
+    builders.append(run, builders.in_docker())
+    run.refresh_from_db()
+    assert panel(run).pending.summary == ""
+
+
 def test_an_image_of_the_verification_says_whom_it_is_for() -> None:
     run = began(builders.run(), builders.in_docker())
     patch, started, *_ = builders.ending(steps=1)
