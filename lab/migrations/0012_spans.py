@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
                 ("first_at", models.DateTimeField()),
                 ("last_at", models.DateTimeField()),
                 ("root_at", models.DateTimeField(blank=True, null=True)),
+                ("waits", models.BooleanField(default=True)),
                 ("seen", models.PositiveIntegerField(blank=True, null=True)),
                 ("problem", models.TextField(blank=True, default="")),
                 (
@@ -63,7 +64,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="trace",
-            index=models.Index(fields=["last_at"], name="trace_last"),
+            index=models.Index(fields=["waits", "last_at"], name="trace_waits"),
         ),
         migrations.AddConstraint(
             model_name="span",

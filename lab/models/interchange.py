@@ -100,8 +100,8 @@ class ImportedGrading(models.Model):
 class Trace(models.Model):
     """What came of one trace by OpenTelemetry so far. It becomes a run once it is quiet.
 
-    `root_at` is when the span without a parent came, which is the last one to end. `seen` counts the spans
-    that were there when the run was made; more than that came late.
+    `root_at` is when the span without a parent came, which is the last one to end. It `waits` from each span
+    until it was looked at; `seen` counts the spans that were there then, NULL before.
     """
 
     trace_id = models.CharField(max_length=32, primary_key=True)
@@ -111,14 +111,14 @@ class Trace(models.Model):
     sent_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # NULL until it was looked at; then how many of its spans were, and what was wrong with them.
+    waits = models.BooleanField(default=True)
     seen = models.PositiveIntegerField(null=True, blank=True)
     problem = models.TextField(blank=True, default="")
 
     class Meta:
         db_table = "lab_trace"
         ordering = ["first_at"]
-        indexes = [models.Index(fields=["last_at"], name="trace_last")]
+        indexes = [models.Index(fields=["waits", "last_at"], name="trace_waits")]
 
     def __str__(self) -> str:
         return f"trace {self.trace_id}"

@@ -315,6 +315,9 @@ def _after_loss(row: Import) -> dict[str, object]:
     """What becomes of an import whose reader is gone."""
     if row.cancel_asked:
         return {"state": Import.State.CANCELLED, "ended_at": timezone.now()}
+    if row.options.get("spans"):
+        # Its traces are looked at again by themselves.
+        return {"state": Import.State.ENDED, "ended_at": timezone.now()}
     if row.options.get("follow"):
         text = "the process that followed it died or stopped; follow it again"
         return {"state": Import.State.ENDED, "ended_at": timezone.now(), "error": text}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import zstandard
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from lab.engine.formats.otlp_wire import ReceivedSpan
@@ -49,12 +49,12 @@ def due(*, now: dt.datetime | None = None) -> QuerySet[Trace]:
     quiet = Q(root_at__isnull=False, last_at__lte=now - QUIET_AFTER_ROOT) | Q(
         last_at__lte=now - QUIET_WITHOUT_ROOT
     )
-    return (
-        Trace.objects.filter(quiet)
-        .annotate(count=Count("spans"))
-        .filter(Q(seen__isnull=True) | Q(seen__lt=F("count")))
-        .order_by("last_at")
-    )
+    return Trace.objects.filter(quiet, waits=True).order_by("last_at")
+
+
+def anything_due() -> bool:
+    """Whether a trace waits to become a run."""
+    return due().exists()
 
 
 def spans_of(trace: Trace) -> Iterator[JSONObject]:
@@ -82,9 +82,9 @@ def _note_traces(spans: Sequence[ReceivedSpan], by: User, now: dt.datetime) -> N
     """Locked in the order of their ids, so that two requests with the same traces wait for each other."""
     ids = sorted({span.trace_id for span in spans})
     Trace.objects.bulk_create(
-        [Trace(trace_id=one, first_at=now, last_at=now, sent_by=by) for one in ids],
+        [Trace(trace_id=one, first_at=now, last_at=now, sent_by=by, waits=True) for one in ids],
         update_conflicts=True,
-        update_fields=["last_at"],
+        update_fields=["last_at", "waits"],
         unique_fields=["trace_id"],
     )
     roots = {span.trace_id for span in spans if not span.parent_id}

@@ -14,11 +14,22 @@ from django.db import DatabaseError, connections
 from lab.engine.errors import LabError
 from lab.engine.sandboxes import docker_use
 from lab.models import Draft, Run
-from lab.services import heartbeats, interchange, isolation, leftovers, preflights, queue, sign_in, space
+from lab.services import (
+    heartbeats,
+    interchange,
+    isolation,
+    leftovers,
+    otlp,
+    preflights,
+    queue,
+    sign_in,
+    space,
+)
 from lab.services.messages import ring_for_imports, ring_for_preflights, ring_workers
 
 REAP_SECONDS = 10.0
 LEFTOVERS_SECONDS = 3600.0
+TRACES_SECONDS = 2.0
 # A lease thread looks twice a second; one that has not heard a cancel for so long does not answer.
 DEAF_SECONDS = 1.5
 # How long the last bytes of a full disk are kept for the ends that workers write.
@@ -41,7 +52,7 @@ class Upkeep:
         self._next_reap = self._next_leftovers = 0.0
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
-        self._ring_for_preflights_at = self._ring_for_imports_at = 0.0
+        self._ring_for_preflights_at = self._ring_for_imports_at = self._ring_for_traces_at = 0.0
         self._containers = ContainerReaper()
 
     def tick(self) -> None:
@@ -140,7 +151,10 @@ class Upkeep:
             ring_for_preflights()
 
     def _look_after_imports(self) -> None:
-        """Queue those whose reader is gone, and ring again for those whose message was lost."""
+        """Queue those whose reader is gone; ring for those whose message was lost, and for traces."""
+        if time.monotonic() >= self._ring_for_traces_at and otlp.anything_due():
+            self._ring_for_traces_at = time.monotonic() + TRACES_SECONDS
+            ring_for_imports()
         if not interchange.anything_goes_on():
             return
         for number in interchange.settle_abandoned(is_dead=self._is_dead):

@@ -23,7 +23,7 @@ from django.db import DatabaseError, close_old_connections, connections
 from lab.celery import app
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
-from lab.services import heartbeats, interchange, preflights, queue
+from lab.services import heartbeats, interchange, otlp, preflights, queue
 from lab.services.messages import (
     EXAMINE_TASK,
     IMPORT_TASK,
@@ -105,12 +105,15 @@ def _examine() -> None:
 
 
 def _read_import() -> None:
-    if not interchange.anything_goes_on():
+    traces = otlp.anything_due()
+    if not traces and not interchange.anything_goes_on():
         return
-    from lab.services import import_reading
+    from lab.services import import_reading, otlp_runs
 
     stop = StopSignal()
     with _heard(lambda: stop.set(ExitReason.INFRASTRUCTURE_ERROR)):
+        if traces:
+            otlp_runs.assemble(worker=process_identity(), stop=stop)
         import_reading.advance(worker=process_identity(), stop=stop)
 
 
