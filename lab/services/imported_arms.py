@@ -31,9 +31,10 @@ from lab.models import (
     TaskSet,
 )
 from lab.services.locks import one_at_a_time
+from lab.services.tasks import RECORDED_ELSEWHERE
 
 ENDPOINT = "recorded elsewhere"
-TASK_SET = "imported"
+TASK_SET = RECORDED_ELSEWHERE
 # A wire protocol that the lab does not know, and a harness whose content nobody recorded.
 FAMILY = "recorded"
 _MARK = " (imported)"

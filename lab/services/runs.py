@@ -22,7 +22,7 @@ from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.isolation import IsolationMissingError, consent_without_isolation
 from lab.services.limits import with_model
 from lab.services.messages import ring_workers
-from lab.services.tasks import is_practice
+from lab.services.tasks import RECORDED_ELSEWHERE, is_practice
 from lab.services.transitions import transition
 
 __all__ = ["FieldErrors", "consent_without_isolation", "launch", "transition"]
@@ -242,6 +242,8 @@ def _choices(
         errors.say("tasks", "tasks: nothing is chosen; choose at least one task")
     elif len({task.task_set_id for task in tasks}) > 1:
         errors.say("tasks", "tasks: they belong to different task sets; choose tasks of one set")
+    if any(task.task_set.digest == RECORDED_ELSEWHERE for task in tasks):
+        errors.say("tasks", "tasks: they came with imported runs, and the lab has no repository of them")
     if not harness_versions:
         errors.say("harness", "harness: nothing is chosen; choose at least one harness")
     if not models:

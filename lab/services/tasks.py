@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from lab.engine.environments import practice_environment, sandbox_spec_for
 from lab.engine.sandboxes.base import Progress, SandboxProvider
@@ -15,6 +16,9 @@ from lab.engine.tasks.spec import Environment, TaskSetSpec, TaskSpec, Verificati
 from lab.engine.verify.base import TaskCheckResult
 from lab.models import HiddenTaskPart, Task, TaskCheck, TaskSet
 from lab.services import isolation
+
+# The digest of the set with the tasks of imported runs.
+RECORDED_ELSEWHERE = "imported"
 
 
 def sync_task_set(*, folder: Path) -> TaskSet:
@@ -56,21 +60,26 @@ def is_practice(task_set: TaskSet) -> bool:
 
 def current_task_set() -> TaskSet | None:
     """The set the first page offers: the practice set that was read last."""
-    newest = TaskSet.objects.order_by("-pk")
+    newest = _launchable().order_by("-pk")
     return newest.filter(folder=str(practice_folder())).first() or newest.first()
 
 
 def newest_sets() -> list[TaskSet]:
-    """Of each set's name the one that was read last, the newest first."""
+    """Of each set's name the one that was read last, the newest first; sets that can be launched."""
     newest: dict[str, TaskSet] = {}
-    for task_set in TaskSet.objects.order_by("-pk"):
+    for task_set in _launchable().order_by("-pk"):
         newest.setdefault(task_set.name, task_set)
     return list(newest.values())
 
 
 def launchable_set(number: int) -> TaskSet | None:
     """The set of this number for the launch form; the one the first page offers where there is none."""
-    return TaskSet.objects.filter(pk=number).first() or current_task_set()
+    return _launchable().filter(pk=number).first() or current_task_set()
+
+
+def _launchable() -> QuerySet[TaskSet]:
+    """All but the tasks of imported runs, of which the lab has no repository."""
+    return TaskSet.objects.exclude(digest=RECORDED_ELSEWHERE)
 
 
 def task_spec(task: Task) -> TaskSpec:

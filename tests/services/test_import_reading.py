@@ -46,7 +46,19 @@ from lab.models import (
     RunFacts,
     Verification,
 )
-from lab.services import import_reading, interchange, lab, log, queue
+from lab.services import (
+    endpoints,
+    harnesses,
+    import_reading,
+    interchange,
+    lab,
+    log,
+    queue,
+    runs,
+    tasks,
+    upkeep,
+)
+from lab.services.errors import FieldErrors
 from lab.services.facts import rebuild_facts
 from lab.services.import_reports import ImportReport
 from tests import builders
@@ -355,6 +367,22 @@ def test_a_task_that_the_lab_has_is_the_task_of_the_run(given: Path) -> None:
     assert (elsewhere.task.task_set.name, elsewhere.task.statement) == ("imported", "Mend elsewhere")
 
 
+def test_tasks_that_came_with_imported_runs_are_not_offered_and_cannot_be_launched(
+    given: Path, alice: User
+) -> None:
+    practice = tasks.sync_practice()
+    lines(given / "a.jsonl", {"mind": "elsewhere"})
+    (run,) = runs_of(imported(given))
+    task_set = run.task.task_set
+    assert tasks.newest_sets() == [practice]
+    assert tasks.launchable_set(task_set.pk) == practice
+    version = harnesses.sync_presets()[0]
+    with pytest.raises(FieldErrors, match="the lab has no repository of them"):
+        runs.launch(
+            by=alice, tasks=[run.task], harness_versions=[version], models=endpoints.sync_scripted()[:1]
+        )
+
+
 def test_a_verdict_elsewhere_in_the_import_is_put_beside_its_run(given: Path) -> None:
     lines(given / "1-report.jsonl", {"mind": "x", "outcome": "resolved", "tests": True})
     lines(given / "2-runs.jsonl", {"mind": "x"}, {"mind": "y"})
@@ -464,6 +492,25 @@ def test_an_orderly_stop_leaves_the_import_to_whoever_comes_next_who_makes_the_s
     told = report(read)
     assert (read.state, told.imported, told.known) == (Import.State.ENDED, 3, 0)
     assert [run.seed for run in runs_of(read)] == [1, 1, 1]
+
+
+def test_the_tick_takes_an_import_from_a_reader_that_is_gone_and_rings_for_it(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[str] = []
+    monkeypatch.setattr(interchange, "ring_for_imports", lambda: rung.append("import"))
+    row = interchange.start(by=alice)
+    interchange.add_file(by=alice, imported=row, name="a.json", chunks=[json.dumps(trajectory()).encode()])
+    interchange.submit(by=alice, imported=row)
+    taken = interchange.claim_next(worker="gone/1/1")
+    assert taken is not None
+    upkeep.Upkeep(is_dead=lambda worker: worker == "gone/1/1", is_frozen=lambda worker: False).tick()
+    assert Import.objects.get().state == Import.State.QUEUED
+    assert rung == ["import", "import"]
+    read = import_reading.advance(worker="w/1/1")
+    assert read is not None
+    assert (read.state, report(read).imported) == (Import.State.ENDED, 1)
+    assert import_reading.advance(worker="w/1/1") is None
 
 
 def test_a_reader_that_lost_its_lease_writes_nothing_more(given: Path) -> None:
