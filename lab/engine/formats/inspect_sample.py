@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.engine.errors import ExitReason
-from lab.engine.formats.inspect_conversation import Conversation, EventReader, from_messages
+from lab.engine.formats.inspect_conversation import Conversation, from_messages
+from lab.engine.formats.inspect_events import EventReader
 from lab.engine.formats.inspect_messages import Attachments, read_content, usage_of
 from lab.engine.formats.inspect_scores import read_scores
 from lab.engine.formats.leftovers import collapsed, without_credentials

@@ -110,6 +110,8 @@ def chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]
     """
     if member.flag_bits & _ENCRYPTED:
         raise BrokenZipError("is encrypted")
+    if member.header_offset < 0:
+        raise BrokenZipError("is not where the directory says")
     if member.compress_type not in _METHODS:
         raise BrokenZipError(f"is compressed with method {member.compress_type}, which nothing here reads")
     checksum, length = 0, 0

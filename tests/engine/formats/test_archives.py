@@ -8,14 +8,17 @@ import os
 import stat
 import struct
 import tarfile
+import tempfile
 import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import zstandard
+from hypothesis import strategies as st
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.formats.archive_streams import kind_of
@@ -395,3 +398,41 @@ def test_who_breaks_off_in_between_finds_nothing_left(tmp_path: Path) -> None:
     with pytest.raises(CancelledError):
         unpack(given(tmp_path, tarred({"a": b"1", "b": b"2"})), tmp_path / "into", progress=cancel)
     assert everything_in(tmp_path) == {"given"}
+
+
+MEMBERS = {"a.json": b"{}", "folder/b.jsonl": b"{}\n" * 50, "c.zip": zipped({"d": b"1"})}
+# Made once, because archives hold the time.
+WHOLE = [packer(MEMBERS) for packer in PACKERS.values()]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """An archive of any kind with some of its bytes changed, cut out or repeated."""
+    data = bytearray(draw(st.sampled_from(WHOLE)))
+    for _ in range(draw(st.integers(1, 8))):
+        at = draw(st.integers(0, len(data) - 1))
+        action = draw(st.sampled_from(("change", "change", "cut", "repeat")))
+        length = draw(st.integers(1, 40))
+        if action == "change":
+            data[at : at + 1] = draw(st.binary(min_size=1, max_size=4))
+        elif action == "cut":
+            del data[at : at + length]
+        else:
+            data[at:at] = data[at : at + length]
+        if not data:
+            break
+    return bytes(data)
+
+
+@hypothesis.given(damaged())
+def test_damaged_archives_are_refused_in_words_or_unpacked_and_nothing_else(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        limits = ArchiveLimits(bytes=10_000_000, files=1000)
+        try:
+            unpacked = unpack(given(folder, data), folder / "into", limits=limits)
+        except FormatError:
+            assert everything_in(folder) == {"given"}
+        else:
+            assert all(document.local.parent == folder / "into" for document in unpacked.documents)
+        assert not (folder / "into.partial").exists()
