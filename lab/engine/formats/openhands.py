@@ -147,7 +147,7 @@ def _remarks(root: JSONObject, events: Events | v1.Events, by_answer: ByAnswer) 
         yield Note(kind="guessed", field="history.timestamp", detail=detail)
     unknown = by_answer.answers() - {turn.response_id for turn in _turns(events.items)}
     if unknown:
-        detail = f"{len(unknown)} answers are counted in the metrics and are not in the history"
+        detail = f"answers that the metrics count and the history does not hold: {len(unknown)}"
         yield Note(kind="missing", field="history", detail=detail)
     if not root.get("metrics"):
         yield Note(kind="missing", field="metrics")
