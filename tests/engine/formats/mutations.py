@@ -48,7 +48,7 @@ def lines_of(folder: Path, values: Sequence[Any], name: str = "document.jsonl") 
     """A document with one JSON value a line; a text is a line as it stands."""
     local = folder / name
     lines = (value if isinstance(value, str) else json.dumps(value) for value in values)
-    local.write_text("".join(f"{line}\n" for line in lines))
+    local.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
     return Document(name, local)
 
 

@@ -14,6 +14,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.formats.atif import Atif
 from lab.engine.formats.exported import written
 from lab.engine.formats.trajectory import (
+    Call,
     FailedRequest,
     Grading,
     HarnessUsed,
@@ -40,13 +41,19 @@ OF_TURN = (
     "kept",
 )  # fmt: skip
 OF_CALL = (
-    "id", "name", "arguments", "raw_arguments", "malformed", "observation", "output", "exit_code", "failed",
-    "timed_out", "submitted", "seconds", "synthesised_id", "kept",
+    "id", "name", "arguments", "raw_arguments", "malformed", "observation", "exit_code", "failed",
+    "timed_out",
+    "submitted", "seconds", "synthesised_id", "kept",
 )  # fmt: skip
 
 
 def of(one: Any, names: tuple[str, ...]) -> list[Any]:
     return [getattr(one, name) for name in names]
+
+
+def _of_call(call: Call) -> list[Any]:
+    # An empty output beside what the model saw of it is left out.
+    return [*of(call, OF_CALL), call.output or None]
 
 
 def again(folder: Path, found: Trajectory) -> Trajectory:
@@ -58,7 +65,7 @@ def told(item: Item) -> list[Any]:
     if isinstance(item, Turn):
         usage = (item.usage.input_total, item.usage.output_total)
         content = item.message.get("content")
-        return [content, usage, of(item, OF_TURN), [of(call, OF_CALL) for call in item.calls]]
+        return [content, usage, of(item, OF_TURN), [_of_call(call) for call in item.calls]]
     if isinstance(item, Message):
         return [item.message, item.by, item.reason, item.kept]
     if isinstance(item, FailedRequest):
