@@ -111,3 +111,12 @@ def test_the_exporter_of_opentelemetry_is_understood(live_server: LiveServer) ->
     bodies = list(otlp.spans_of(trace))
     assert len(bodies) == 21
     assert {body["span"]["traceId"] for body in bodies} == {trace.trace_id}
+
+
+@pytest.mark.django_db
+def test_half_a_surrogate_pair_is_stored_as_a_mark(client: Client) -> None:
+    value = spans(1)
+    value["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["name"] = "chat \ud800"
+    assert send(client, value, bearer()).status_code == 200
+    (body,) = otlp.spans_of(Trace.objects.get())
+    assert body["span"]["name"] == "chat \ufffd"

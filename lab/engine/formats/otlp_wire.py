@@ -19,7 +19,7 @@ from typing import Any
 from lab.engine.errors import LabError
 from lab.engine.formats.base import parsed
 from lab.engine.formats.reading import items, mapping, text
-from lab.engine.llm.base import JSONObject, clean_json
+from lab.engine.llm.base import JSONObject
 
 MOST_BYTES = 64 * 1024 * 1024
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
@@ -154,12 +154,11 @@ def _spans(document: JSONObject, *, base64_ids: bool) -> Iterator[ReceivedSpan]:
 
 
 def _received(resource: JSONObject, scope: JSONObject, span: JSONObject) -> ReceivedSpan:
-    body: JSONObject = clean_json({"resource": resource, "scope": scope, "span": span})
     return ReceivedSpan(
         trace_id=text(span.get("traceId")).lower(),
         span_id=text(span.get("spanId")).lower(),
         parent_id=text(span.get("parentSpanId")).lower(),
-        body=body,
+        body={"resource": resource, "scope": scope, "span": span},
     )
 
 
