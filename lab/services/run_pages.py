@@ -178,9 +178,7 @@ def panel(run: Run) -> Panel:
         ended=ended,
         attempt=attempt.n if attempt else 0,
         exit_reason=reason,
-        native_reason=visible_text(attempt.native_reason)
-        if attempt and attempt.native_reason != reason
-        else "",
+        native_reason=_native_reason(attempt, reason),
         infrastructure=reason in INFRASTRUCTURE_REASONS,
         why=why_it_broke(run),
         pending=_with_progress(run, _pending(run, facts), facts),
@@ -257,6 +255,11 @@ def _other_sandbox(run: Run, attempt: Attempt) -> ShownSandbox | None:
         if payload.get("purpose") == "verification" and differs:
             return shown_sandbox(payload)
     return None
+
+
+def _native_reason(attempt: Attempt | None, reason: str) -> str:
+    """The family's own word, where it is another than the lab's."""
+    return visible_text(attempt.native_reason) if attempt and attempt.native_reason != reason else ""
 
 
 def patch_event(run: Run) -> Event | None:
