@@ -35,6 +35,8 @@ LONGEST_COMMAND = 4 * 1024 * 1024
 
 # The guard is ended by a signal that the shell itself neither ignores nor catches (bash catches most once it
 # has read with a time-out): a fork that has not yet run has its parent's handlers, and would miss it.
+# What could not be written is said again: in busybox the end of any process breaks off a shell that waits for
+# room in its output.
 # Descriptors: 3 brings what the lab says, 4 is the true standard error (2 would show the shell's notices).
 _PROGRAM = r"""
 lab_newline='
@@ -57,7 +59,13 @@ lab_pids=/sys/fs/cgroup/pids/pids.current
 [ -r $lab_pids ] || lab_pids=
 lab_root=; [ -O /proc/1 ] && lab_root=1
 lab_g= lab_guarded=
-lab_say() { printf '\0%s %s\n' "$lab_token" "$1"; printf '\0%s \n' "$lab_token" >&4; }
+lab_put() {
+  lab_n=0
+  until printf '\0%s %s\n' "$lab_token" "$1"; do
+    lab_n=$((lab_n + 1)); [ $lab_n -lt 100 ] || return
+  done
+}
+lab_say() { lab_put "$1"; lab_put '' >&4; }
 lab_stat() {
   lab_x=
   while IFS= read -r lab_y; do lab_x="$lab_x $lab_y"; done 2>/dev/null <"/proc/$1/stat"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import signal
+import subprocess
 import tarfile
 import threading
 import time
@@ -330,3 +332,23 @@ def test_a_control_group_of_version_2_is_found_where_systemd_puts_it(
     monkeypatch.setattr(docker_usage, "MOUNT", tmp_path)
     counters = docker_usage.Counters(docker_client.connected(), "0123abcd")
     assert counters.now() == (5_242_880, 0.25, "cgroup v2")
+
+
+@pytest.mark.parametrize("shell_words", [["busybox", "sh"], ["dash"], ["bash"]], ids=" ".join)
+def test_an_answer_that_waits_for_room_while_a_process_ends_is_told_all_the_same(
+    shell_words: list[str],
+) -> None:
+    if shutil.which(shell_words[0]) is None:
+        pytest.skip(f"missing: {shell_words[0]}")
+    program = docker_program.shell_argv()[-1]
+    with subprocess.Popen(
+        [*shell_words, "-c", program, "lab"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as kept:
+        assert kept.stdin is not None
+        assert kept.stdout is not None
+        # The pipe is full, so that the shell stands in the middle of its answer when its child ends.
+        fill = "head -c 65536 /dev/zero | tr '\\0' x"
+        kept.stdin.write(f"key\nkey {fill}; sleep 0.5 & lab_token=token; lab_say X\n")
+        kept.stdin.close()
+        time.sleep(1.5)
+        assert kept.stdout.read() == "x" * 65536 + "\0token X\n"
