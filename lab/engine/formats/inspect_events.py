@@ -46,12 +46,32 @@ class EventReader:
         self._steps: list[JSONObject] = []
         self._scopes: dict[str, _Scope] = {}
         self._compacted = ""
+        self._seen: set[str] = set()
 
     def read(self, events: Any) -> Conversation:
         for event in items(events):
             if isinstance(event, dict):
                 self._event(event, inside=())
         return self.found
+
+    def finish(self, messages: Any) -> list[JSONObject]:
+        """Joins what was said after the last answer, which only the sample's own messages hold.
+
+        Returns what else they hold and no event does: its place among the answers is not known.
+        """
+        raw = [message for message in items(messages) if isinstance(message, dict)]
+        known = [text(message.get("id")) in self._seen for message in raw]
+        after = len(known) - known[::-1].index(True) if True in known else len(known)
+        for message in raw[after:]:
+            if text(message.get("id")) and message.get("role") != "assistant":
+                self.found.join(self._attachments.resolved(message))
+        return [
+            self._attachments.resolved(message)
+            for place, message in enumerate(raw)
+            if text(message.get("id"))
+            and not known[place]
+            and (place < after or message.get("role") == "assistant")
+        ]
 
     def _event(self, event: JSONObject, inside: tuple[str, ...]) -> None:
         kind = text(event.get("event"))
@@ -119,10 +139,12 @@ class EventReader:
             return
         scope = self._scopes.setdefault(agent, _Scope(agent))
         before = self._input(event)
+        self._seen |= {text(message.get("id")) for message in before}
         kept = self._follow(scope, before, event)
         output = self._attachments.resolved(mapping(event.get("output")))
         choice = mapping(next(iter(items(output.get("choices"))), None))
         answer = mapping(choice.get("message"))
+        self._seen.add(text(answer.get("id")))
         self._retries(event)
         if event.get("error") or not answer:
             self._failure(event, output)

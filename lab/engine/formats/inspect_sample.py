@@ -25,6 +25,7 @@ from lab.engine.formats.reading import (
     without,
 )
 from lab.engine.formats.trajectory import (
+    Aside,
     HarnessUsed,
     ModelUsed,
     Note,
@@ -159,8 +160,12 @@ def read_sample(header: EvalRead, sample: JSONObject, origin: Origin) -> Traject
 
 
 def _conversation(sample: JSONObject, attachments: Attachments) -> Conversation:
-    found = EventReader(sample, attachments).read(sample.get("events"))
+    reader = EventReader(sample, attachments)
+    found = reader.read(sample.get("events"))
     if any(isinstance(item, Turn) for item in found.frozen()):
+        if elsewhere := reader.finish(sample.get("messages")):
+            kept: JSONObject = {"messages": elsewhere}
+            found.items.append(Aside(name="messages that no event holds", kept=kept))
         return found
     output = attachments.resolved(mapping(sample.get("output")))
     from_log = from_messages(sample.get("messages"), output, attachments)

@@ -291,6 +291,30 @@ def test_a_history_that_is_not_the_earlier_one_grown_is_a_rewriting(tmp_path: Pa
     assert [turn.message["content"] for turn in found.turns] == ["One.", "Two.", "Three."]
 
 
+def test_what_was_said_after_the_last_answer_is_in_the_samples_own_messages(tmp_path: Path) -> None:
+    call = {"id": "c1", "function": "bash", "arguments": {}}
+    opening, answer = user("Start.", id="m1"), assistant("One.", call, id="m2")
+    messages = [
+        user("Put in by a solver.", id="m0"),
+        opening,
+        answer,
+        {"role": "tool", "content": "cut", "tool_call_id": "c1", "id": "m3"},
+        user("Well done.", id="m4"),
+    ]
+    events = [
+        model_event([opening], answer),
+        {"event": "tool", "id": "c1", "function": "bash", "arguments": {}, "result": "cut short"},
+    ]
+    sample = {"id": "x", "epoch": 1, "input": "Start.", "events": events, "messages": messages}
+    found = read_one(tmp_path, sample)
+    (done,) = found.turns[0].calls
+    assert (done.observation, done.output, done.message["content"]) == ("cut", "cut short", "cut")
+    (message,) = [item for item in found.items if isinstance(item, Message)]
+    assert message.message["content"] == "Well done."
+    (aside,) = [item for item in found.items if isinstance(item, Aside)]
+    assert [one["content"] for one in aside.kept["messages"]] == ["Put in by a solver."]
+
+
 def test_tries_that_failed_cached_answers_and_calls_that_were_not_understood_are_said(tmp_path: Path) -> None:
     call = {"id": "c1", "function": "bash", "arguments": {}, "parse_error": "Error parsing: {cmd"}
     events = [
