@@ -140,7 +140,8 @@ class _Builder:
         begun = turn.started_at or _before(turn.ended_at, turn.seconds)
         yield self._at(begun, self._asked(step, request))
         reply = _reply(turn)
-        cost = self._cost(turn.usage, turn.model, begun, turn.cost_reported, copied=turn.copied)
+        asked = begun or turn.ended_at
+        cost = self._cost(turn.usage, turn.model, asked, turn.cost_reported, copied=turn.copied)
         notes = [f"{SUBAGENT}{turn.agent}"] if turn.agent else []
         yield self._at(
             turn.ended_at or _after(begun, turn.seconds),
@@ -155,7 +156,8 @@ class _Builder:
                 notes=notes,
             ),
         )
-        self._messages += 1
+        # One that could not be used may not have joined the conversation.
+        self._messages += bool(turn.message)
         yield from self._kept(turn.kept, "model_call", step)
         for index, call in enumerate(turn.calls, start=1):
             last = index == len(turn.calls)
@@ -346,7 +348,8 @@ def _reply(turn: Turn) -> Reply:
         ToolCall(
             id=clean_json(call.id),
             name=clean_json(call.name),
-            arguments=clean_json(call.raw_arguments) or json.dumps(call.arguments, ensure_ascii=False),
+            arguments=clean_json(call.raw_arguments)
+            or json.dumps(clean_json(call.arguments), ensure_ascii=False),
             synthesised_id=call.synthesised_id,
         )
         for call in turn.calls

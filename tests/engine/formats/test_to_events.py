@@ -240,3 +240,27 @@ def test_a_file_that_has_grown_gives_the_events_of_before_and_more(length: int) 
 def test_the_conversation_before_the_first_call_is_the_opening() -> None:
     started: AttemptStarted = the(events_of(trajectory(turn(1))), "attempt_started")
     assert [message["role"] for message in started.messages] == ["system", "user"]
+
+
+def test_a_call_is_priced_when_it_ended_where_only_that_is_recorded() -> None:
+    asked: list[dt.datetime | None] = []
+
+    def price(usage: Usage, model: str, at: dt.datetime | None) -> Cost:
+        asked.append(at)
+        return Cost()
+
+    ended = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
+    list(to_events(trajectory(turn(1, ended_at=ended)), STANDING, price=price, imported_at=NOW))
+    assert asked == [ended]
+
+
+def test_an_answer_that_did_not_join_the_conversation_does_not_lengthen_it() -> None:
+    fault = Message(message={"role": "user", "content": "no call"}, reason="no_call")
+    events = events_of(trajectory(turn(1, message={}, calls=()), fault, turn(2)))
+    assert [event.message_count for event in events if event.kind == "model_call_started"] == [2, 3]
+
+
+def test_arguments_that_no_database_can_hold_are_made_storable() -> None:
+    odd = replace(turn(1).calls[0], raw_arguments="", arguments={"command": "a\ud800"})
+    for event in events_of(trajectory(turn(1, calls=(odd,)))):
+        event.model_dump_json()
