@@ -10,6 +10,7 @@ from django.core.management import get_commands
 
 import lab
 from lab.engine.events import Event
+from lab.engine.formats.catalogue import FORMATS
 from tests.house.tree import ROOT, files, read
 
 
@@ -86,6 +87,12 @@ def test_the_readme_explains_every_kind_of_event() -> None:
     assert len(event_kinds()) >= 23
     rows = set(re.findall(r"^\| `([a-z_]+)` \|", read("README.md"), re.M))
     assert set(event_kinds()) - rows == set()
+
+
+def test_the_readme_says_of_every_format_what_is_kept_guessed_and_lost() -> None:
+    rows = re.findall(r"^\| (`[^:]+`): ", read("README.md"), re.M)
+    told = {name.strip("`") for row in rows for name in row.split(", ")}
+    assert {one.name for one in FORMATS} - told == set()
 
 
 def test_the_changelog_has_a_place_for_this_version() -> None:
