@@ -26,16 +26,20 @@ class Conversation:
     `kept` holds what the opening's steps have beside their messages, by number of the step.
     """
 
-    def __init__(self, model: str, subagents: list[Any], *, agent: str = "", depth: int = 0) -> None:
+    def __init__(
+        self, model: str, subagents: list[Any], *, agent: str = "", outer: Conversation | None = None
+    ) -> None:
         self.opening: list[JSONObject] = []
         self.items: list[Item] = []
         self.notes: list[Note] = []
         self.kept: JSONObject = {}
         self._model = model
         self._agent = agent
-        self._depth = depth
+        self._depth: int = outer._depth + 1 if outer else 0
         self._subagents = [one for one in subagents if isinstance(one, dict)]
-        self._shown: set[int] = set()
+        # A subagent may refer to one that stands beside it, or further out.
+        self._known: list[JSONObject] = [*self._subagents, *(outer._known if outer else ())]
+        self._shown: set[int] = outer._shown if outer else set()
 
     def take(self, steps: list[Any]) -> None:
         for number, step in enumerate(steps, 1):
@@ -49,10 +53,10 @@ class Conversation:
             else:
                 self._note("lost", f"steps.{number}.source", "is none of system, user and agent")
                 self.items.append(Aside(name="step", kept=step, at=moment(step.get("timestamp"))))
-        for index in range(len(self._subagents)):
-            if index not in self._shown:
+        for found in self._subagents:
+            if id(found) not in self._shown:
                 self._note("guessed", "subagent_trajectories", "no call refers to it; it stands at the end")
-                self._subagent(index)
+                self._subagent(found)
 
     def _note(self, kind: Any, field: str, detail: str) -> None:
         self.notes.append(Note(kind=kind, field=field, detail=detail))
@@ -172,32 +176,29 @@ class Conversation:
     def _refer(self, number: int, reference: JSONObject) -> None:
         wanted = text(reference.get("trajectory_id"))
         place = f"steps.{number}.observation.subagent_trajectory_ref"
-        for index, one in enumerate(self._subagents):
+        for one in self._known:
             if wanted and text(one.get("trajectory_id")) == wanted:
-                if index in self._shown:
+                if id(one) in self._shown:
                     self._note(
                         "guessed", place, f"{wanted} is referred to again; it stands at the first place"
                     )
                 else:
-                    self._subagent(index)
+                    self._subagent(one)
                 return
         path = text(reference.get("trajectory_path"))
         self._note("missing", place, f"the subagent's trajectory {path or wanted} is not in the document")
 
-    def _subagent(self, index: int) -> None:
+    def _subagent(self, found: JSONObject) -> None:
         """Adds a subagent's own conversation: its turns, and what is no turn as asides."""
-        self._shown.add(index)
-        found = self._subagents[index]
+        self._shown.add(id(found))
         agent = mapping(found.get("agent"))
-        name = text(found.get("trajectory_id")) or text(agent.get("name")) or f"subagent {index + 1}"
+        name = text(found.get("trajectory_id")) or text(agent.get("name")) or "subagent"
         if self._depth >= _DEEPEST:
             self._note("lost", "subagent_trajectories", f"{name} is nested too deeply to be read")
             self.items.append(Aside(name="subagent", kept={"agent": name, "trajectory": found}))
             return
         model = text(agent.get("model_name")) or self._model
-        inner = Conversation(
-            model, items(found.get("subagent_trajectories")), agent=name, depth=self._depth + 1
-        )
+        inner = Conversation(model, items(found.get("subagent_trajectories")), agent=name, outer=self)
         inner.take(items(found.get("steps")))
         rest = unread(found, {"steps": list, "subagent_trajectories": list})
         kept = {"agent": name, "trajectory": rest, "opening": inner.opening, "steps": inner.kept}

@@ -190,6 +190,29 @@ def test_a_subagent_answers_in_place_of_the_call_that_refers_to_it(tmp_path: Pat
     assert after.kept["message"] == {"role": "user", "content": "Thank you."}
 
 
+def test_a_subagent_calls_one_that_stands_beside_it_and_never_itself_again(tmp_path: Path) -> None:
+    def delegating(name: str, *wanted: str) -> dict[str, Any]:
+        references = [{"trajectory_id": one} for one in wanted]
+        results = [{"content": "done", "subagent_trajectory_ref": references}]
+        step = {
+            "step_id": 1,
+            "source": "agent",
+            "message": f"{name} speaks.",
+            "observation": {"results": results},
+        }
+        document = {"schema_version": "ATIF-v1.8", "agent": {"name": name, "version": "1"}, "steps": [step]}
+        return {**document, "trajectory_id": name}
+
+    beside = [delegating("first", "second", "first"), delegating("second")]
+    found = read(tmp_path, {**delegating("root", "first"), "subagent_trajectories": beside})
+    assert [(turn.agent, turn.message["content"]) for turn in found.turns] == [
+        ("", "root speaks."),
+        ("first", "first speaks."),
+        ("second", "second speaks."),
+    ]
+    assert any("referred to again" in note.detail for note in found.notes)
+
+
 def test_an_act_of_the_harness_without_the_model_is_no_turn(tmp_path: Path) -> None:
     found = read(tmp_path, whole())
     acted, result = [one for one in found.items if isinstance(one, Message) and one.reason == "no model call"]
