@@ -67,7 +67,7 @@ class ArchiveLimitError(FormatError):
         self.archive, self.member, self.limit, self.allowed = archive, member, limit, allowed
         super().__init__(
             f"{archive}: at {member} it has {found}, more than the {allowed:,} of the limit on {limit}. "
-            f"Nothing was kept. Unpack it by hand and give the files, or raise the limit “{limit}”"
+            "Nothing was kept: unpack it by hand and give the folder, or give it in parts"
         )
 
 
@@ -79,13 +79,18 @@ class Unpacked(NamedTuple):
 
 
 def unpack(
-    source: Path, into: Path, *, limits: ArchiveLimits = ArchiveLimits(), progress: Progress | None = None
+    source: Path,
+    into: Path,
+    *,
+    name: str = "",
+    limits: ArchiveLimits = ArchiveLimits(),
+    progress: Progress | None = None,
 ) -> Unpacked:
     """Everything in a `.zip`, `.tar`, `.tar.gz`, `.tar.zst`, `.gz` or `.zst` as files in the folder `into`.
 
-    The folder is there when all is done and never before; one that a finished unpacking left is taken as it
-    is. Links, devices, pipes and members whose path would leave the folder are passed over with a problem,
-    as is a damaged member of a ZIP file.
+    `name` is what errors call it, by default the file's own name. The folder is there when all is done and
+    never before; one that a finished unpacking left is taken as it is. Links, devices, pipes and members
+    whose path would leave the folder are passed over with a problem, as is a damaged member of a ZIP file.
 
     Raises:
         FormatError: no archive, or a damaged one. ArchiveLimitError: it goes beyond a limit.
@@ -98,8 +103,9 @@ def unpack(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        unpacking = _Unpacking(source.name, source.stat().st_size, partial, limits, progress)
-        unpacking.take(source, "", source.name, depth=0)
+        called = name or source.name
+        unpacking = _Unpacking(called, source.stat().st_size, partial, limits, progress)
+        unpacking.take(source, "", called, depth=0)
         unpacking.write_index()
         partial.rename(into)
     except BaseException:
@@ -168,7 +174,7 @@ class _Unpacking:
                 done = 0
                 for member in archive.infolist():
                     self._count(member.filename)
-                    if not member.is_dir():
+                    if not member.filename.endswith("/"):
                         self._take_zip_member(archive, member, prefix, depth)
                     done += member.compress_size
                     if not depth:
