@@ -207,7 +207,9 @@ def mask_key_shapes(text: str, *, growing: bool = False) -> str:
     """
     if len(text) < _SHORTEST and not growing:
         return text
-    return _masked_again(text, growing) if len(text) <= _REMEMBERED else _masked(text, growing)
+    if len(text) <= _REMEMBERED:
+        return _masked_again(text, growing)
+    return _masked_lately(text, growing) if len(text) <= _LONG else _masked(text, growing)
 
 
 def _masked(text: str, growing: bool) -> str:
@@ -220,6 +222,9 @@ def _masked(text: str, growing: bool) -> str:
 # Short texts of a page are mostly the same ones: names, models, prices, commands.
 _REMEMBERED = 200
 _masked_again = lru_cache(maxsize=4096)(_masked)
+# An event says a longer one twice: what the model saw, and the message that holds it.
+_LONG = 20_000
+_masked_lately = lru_cache(maxsize=64)(_masked)
 
 
 def masked(value: Any) -> Any:
@@ -228,17 +233,27 @@ def masked(value: Any) -> Any:
     What holds nothing to mask is returned as the same object.
     """
     if isinstance(value, str):
-        return mask_key_shapes(value)
+        return value if len(value) < _SHORTEST else mask_key_shapes(value)
     if isinstance(value, dict):
-        changed = {masked(key): masked(item) for key, item in value.items()}
-        same = all(left is right for left, right in zip(changed.values(), value.values(), strict=False))
-        return value if same and changed.keys() == value.keys() else changed
+        return _masked_object(value)
     if isinstance(value, (list, tuple)):
         items = [masked(item) for item in value]
         if all(left is right for left, right in zip(items, value, strict=True)):
             return value
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def _masked_object(value: dict[Any, Any]) -> dict[Any, Any]:
+    """Most of what it holds are short names and numbers, which are not asked about one by one."""
+    changed: dict[Any, Any] = {}
+    same = True
+    for key, item in value.items():
+        name = key if isinstance(key, str) and len(key) < _SHORTEST else masked(key)
+        shown = masked(item) if isinstance(item, (str, dict, list, tuple)) else item
+        same = same and name is key and shown is item
+        changed[name] = shown
+    return value if same else changed
 
 
 def masked_beginning(text: str, characters: int) -> str:

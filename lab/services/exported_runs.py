@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 
 from lab.engine.events import EVENT_ADAPTER, AttemptStarted, Record
@@ -39,22 +40,23 @@ class Loading:
 
     def records(self, run: Run) -> Iterator[Record]:
         """The run's log up to its last record of now."""
+        rows = Event.objects.filter(run=run, seq__lte=run.last_seq).order_by("seq")
+        columns = rows.values_list("seq", "attempt", "at", "schema_version", "payload")
         after = 0
-        while after < run.last_seq:
-            rows = Event.objects.filter(run=run, seq__gt=after, seq__lte=run.last_seq).order_by("seq")[:_ROWS]
-            # Whole pages: a reader that waits holds nothing open in the database.
-            for row in list(rows):
-                after = row.seq
-                yield Record(
-                    seq=row.seq,
-                    attempt=row.attempt,
-                    at=row.at,
-                    schema_version=row.schema_version,
-                    event=EVENT_ADAPTER.validate_python(self._shown(log.whole_payload(row))),
-                )
+        # Whole pages: a reader that waits holds nothing open in the database.
+        while page := list(columns.filter(seq__gt=after)[:_ROWS]):
+            for seq, attempt, at, schema_version, payload in page:
+                event = EVENT_ADAPTER.validate_python(self._shown(log.whole_payload(payload)))
+                yield Record(seq=seq, attempt=attempt, at=at, schema_version=schema_version, event=event)
+            if len(page) < _ROWS:
+                return
+            after = page[-1][0]
 
     def _shown(self, payload: JSONObject) -> JSONObject:
-        return for_reader(self._redactor.json(payload), sees_hidden=self._sees_hidden)
+        # One look at all of it is nearly always enough, and costs a tenth of looking at each text.
+        if not self._redactor.is_clean(json.dumps(payload, ensure_ascii=False)):
+            payload = self._redactor.json(payload)
+        return for_reader(payload, sees_hidden=self._sees_hidden)
 
     def _exported(self, run: Run) -> Exported:
         attempts: list[int] = []

@@ -217,9 +217,9 @@ def read_row(row: Event, *, whole_texts: bool = True) -> Record:
     return _record(row, _text_or_mark if whole_texts else short_text)
 
 
-def whole_payload(row: Event) -> JSONObject:
-    """What the row's event holds, as JSON, every text whole; one whose body is gone as in `read_records`."""
-    return whole(row.payload, text_of=_text_or_mark)
+def whole_payload(payload: JSONObject) -> JSONObject:
+    """What a row's event holds, as JSON, every text whole; one whose body is gone as in `read_records`."""
+    return whole(payload, text_of=_text_or_mark)
 
 
 def _record(row: Event, text_of: Callable[[JSONObject], str]) -> Record:

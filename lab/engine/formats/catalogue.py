@@ -9,6 +9,7 @@ from lab.engine.formats.claude_code import ClaudeCode
 from lab.engine.formats.codex import CodexRollout
 from lab.engine.formats.codex_exec import CodexExec
 from lab.engine.formats.inspect_log import InspectLog
+from lab.engine.formats.lab_log import LabLog
 from lab.engine.formats.leaf import Leaf, LeafResults
 from lab.engine.formats.mini_swe_agent import MiniSweAgent
 from lab.engine.formats.openhands import OpenHands
@@ -21,6 +22,7 @@ from lab.engine.formats.swe_bench_predictions import SweBenchPredictions
 from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
 
 FORMATS: tuple[Format, ...] = (
+    LabLog(),
     Atif(),
     InspectLog(),
     OpenTelemetry(),

@@ -9,7 +9,7 @@ again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -54,7 +54,7 @@ class LabLog:
     def grouping(self, document: Document, probe: Probe) -> str:
         return document.path
 
-    def read(self, documents: Iterable[Document]) -> Iterator[Found | RecordedLog]:
+    def read(self, documents: Sequence[Document]) -> Iterator[Found]:
         """One log a run, as it was written; one with a broken line is a problem, and the next is read."""
         for document in documents:
             yield from _Reader(document).read()
@@ -70,7 +70,7 @@ class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
 
-    def read(self) -> Iterator[Found | RecordedLog]:
+    def read(self) -> Iterator[Found]:
         lines = json_lines(self._document)
         header = next(lines, None)
         if header is None:
@@ -94,7 +94,7 @@ class _Reader:
         if begun is not None:
             yield self._log(begun, following)
 
-    def _log(self, begun: Line, lines: list[Line]) -> Found | RecordedLog:
+    def _log(self, begun: Line, lines: list[Line]) -> Found:
         facts = mapping(mapping(begun.value).get("run"))
         if facts.get("records") != len(lines):
             wanted = f"has {len(lines)} of {facts.get('records')!r} records"

@@ -302,4 +302,4 @@ class Problem:
     message: str
 
 
-Found = Trajectory | FoundGrading | Problem
+Found = Trajectory | FoundGrading | RecordedLog | Problem

@@ -53,7 +53,7 @@ class Atif:
 
     def members(self, runs: Iterable[Exported]) -> Iterator[Member]:
         for run in runs:
-            yield Member(f"{run.file_name}.atif.json", [(written(document(run), indent=1) + "\n").encode()])
+            yield Member(f"{run.file_name}.atif.json", [(written(document(run)) + "\n").encode()])
 
 
 def document(run: Exported) -> JSONObject:

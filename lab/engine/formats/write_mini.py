@@ -60,7 +60,7 @@ class MiniSweAgent:
     def members(self, runs: Iterable[Exported]) -> Iterator[Member]:
         for run in runs:
             name = f"{run.file_name}/{run.file_name}.traj.json"
-            yield Member(name, [(written(document(run), indent=1) + "\n").encode()])
+            yield Member(name, [(written(document(run)) + "\n").encode()])
 
 
 def document(run: Exported) -> JSONObject:

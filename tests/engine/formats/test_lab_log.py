@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lab.engine.events import Record
 from lab.engine.formats.base import Document
-from lab.engine.formats.detection import probe
+from lab.engine.formats.catalogue import FORMATS
+from lab.engine.formats.detection import probe, recognise
 from lab.engine.formats.lab_log import LabLog
 from lab.engine.formats.trajectory import Found, Problem, RecordedLog, Trajectory
 from lab.engine.llm.base import JSONObject
@@ -30,7 +31,7 @@ def document(folder: Path, data: bytes) -> Document:
     return Document("given/runs.jsonl", local)
 
 
-def read(folder: Path, data: bytes) -> list[Found | RecordedLog]:
+def read(folder: Path, data: bytes) -> list[Found]:
     return list(LabLog().read([document(folder, data)]))
 
 
@@ -61,7 +62,11 @@ def _as_written(record: Record) -> Record:
 
 
 def test_a_file_is_told_by_its_first_line(folder: Path, sample: Trajectory) -> None:
-    assert LabLog().recognises(probe(document(folder, written(log_of(sample)))))
+    data = written(log_of(sample))
+    assert LabLog().recognises(probe(document(folder, data)))
+    found = recognise(FORMATS, probe(document(folder, data)))
+    assert found is not None
+    assert found.name == "trajectory-lab"
     assert LabLog().recognises(probe(document(folder, written())))
     assert not LabLog().recognises(probe(document(folder, b'{"format": "other"}\n{"run": {}}\n')))
     assert not LabLog().recognises(probe(document(folder, b"[1]\n[2]\n")))
