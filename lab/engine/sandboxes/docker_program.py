@@ -133,7 +133,6 @@ lab_guard() {
 lab_dismiss() { kill -PWR $lab_g; kill -CONT $lab_g; wait $lab_g; lab_g=; }
 lab_fresh() { [ "$lab_g" ] && { kill -KILL $lab_g; wait $lab_g; lab_g=; }; }
 lab_rest() {
-  kill -STOP $lab_g
   for lab_d in /proc/[1-9]*; do
     case $lab_d in /proc/1|/proc/$$|/proc/$lab_g) ;; *) lab_dismiss; return;; esac
   done
@@ -174,8 +173,9 @@ lab_finish() {
     [ $lab_c -gt 128 ] && lab_settle
   fi
   lab_h=
-  if [ "$lab_guarded" ]; then lab_rest; fi
+  [ "$lab_guarded" ] && kill -STOP $lab_g
   lab_counted
+  [ "$lab_guarded" ] && lab_rest
   if [ -z "$lab_h" ]; then if lab_held; then lab_h=H; else lab_h=C; fi; fi
   lab_say "E $lab_c $lab_h $lab_oom"
 }
