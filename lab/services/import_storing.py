@@ -74,15 +74,12 @@ class Storing:
         identity = identity or trajectory.origin.sha256
         if found := self._found(trajectory, identity):
             return found
-        for _ in range(2):
-            try:
-                return self._new(trajectory, identity, also)
-            except IntegrityError:
-                # Another process put it in at the same moment: then it is there.
-                self._rows.forget()
-                if found := self._found(trajectory, identity):
-                    return found
-        raise LabError("it collides with another run of the lab each time; import it again")
+        try:
+            return self._new(trajectory, identity, also)
+        except IntegrityError:
+            # Another process put it, or something that it shares, in at the same moment: then it is there.
+            self._rows.forget()
+            return self._found(trajectory, identity) or self._new(trajectory, identity, also)
 
     def guard(self) -> None:
         """Within a transaction: see to it that this process still holds the import.

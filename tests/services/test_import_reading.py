@@ -108,7 +108,7 @@ class Lines:
             model=ModelUsed(name=value.get("model", "openai/gpt-4o")),
             instance_id=value["mind"],
             statement=f"Mend {value['mind']}",
-            seed=value.get("seed"),
+            seed=value.get("seed") if isinstance(value.get("seed"), int) else None,
             items=(
                 Turn(
                     message={"role": "assistant", "content": value.get("says", "hello")},
@@ -230,6 +230,23 @@ def test_a_bad_line_is_a_problem_with_its_place_and_the_next_ones_are_read(given
     assert told.imported == 3
     assert [(problem.file, problem.place) for problem in told.problems] == [("given/a.jsonl", "line 2")]
     assert "is not JSON" in told.problems[0].message
+
+
+def test_numbers_that_no_store_can_hold_are_texts_and_keep_nothing_out(given: Path) -> None:
+    huge = "9" * 5000
+    lines(
+        given / "a.jsonl",
+        '{"mind": "x", "limit": 1e999}',
+        '{"mind": "y", "limit": -1e999, "says": "NaN", "seed": NaN}',
+        f'{{"mind": "z", "limit": {huge}, "seed": {huge}}}',
+        '{"mind": "w", "seed": -3}',
+        '{"mind": "v", "seed": 99999999999999}',
+    )
+    row = imported(given)
+    assert (report(row).imported, report(row).problem_count) == (5, 0)
+    assert [run.seed for run in runs_of(row)] == [1] * 5
+    configs = HarnessVersion.objects.filter(harness__name="loop (imported)").order_by("pk")
+    assert [version.config["recorded"]["limit"] for version in configs] == ["1e999", "-1e999", huge, 5]
 
 
 def test_a_reader_that_makes_a_mistake_costs_the_rest_of_its_own_file_alone(given: Path) -> None:

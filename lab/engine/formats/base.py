@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,18 +102,23 @@ class Format(Protocol):
 def parsed(text: str) -> Any:
     """A JSON text's value; NaN and the infinities, which are no JSON, as texts of these names.
 
-    A whole number of more digits than Python converts is a text as well.
+    A number that is too large for a float, or has more digits than Python converts, is a text as well.
 
     Raises:
         json.JSONDecodeError: no JSON.
         RecursionError: nested too deeply.
     """
     try:
-        return json.loads(text, parse_constant=str)
+        return json.loads(text, parse_constant=str, parse_float=_fraction)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        return json.loads(text, parse_constant=str, parse_int=_whole_number)
+        return json.loads(text, parse_constant=str, parse_float=_fraction, parse_int=_whole_number)
+
+
+def _fraction(digits: str) -> float | str:
+    found = float(digits)
+    return found if math.isfinite(found) else digits
 
 
 def _whole_number(digits: str) -> int | str:
