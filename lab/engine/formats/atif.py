@@ -13,7 +13,7 @@ from lab.engine.formats.atif_own import is_own, restored
 from lab.engine.formats.atif_steps import Conversation
 from lab.engine.formats.base import Document, Probe
 from lab.engine.formats.json_values import Value, found_in
-from lab.engine.formats.leftovers import collapsed, unread, without_credentials
+from lab.engine.formats.leftovers import collapsed, parted, unread, without_credentials
 from lab.engine.formats.reading import count, dollars, items, mapping, moment, plain_text, text
 from lab.engine.formats.trajectory import (
     Found,
@@ -29,6 +29,8 @@ from lab.engine.llm.base import JSONObject
 
 _KNOWN = re.compile(r"ATIF-v1\.[0-8]")
 _MOST_REFUSALS = 20
+# What converters of sessions write beside an agent's configuration.
+_OF_THE_RUN = ("agent_ids", "cwd", "cwds", "git", "git_branch", "git_branches", "session_id")
 _NAMES_OF_TASK = ("instance_id", "task_id", "task_name")
 
 
@@ -55,6 +57,7 @@ def read_atif(document: Document, value: Value) -> Trajectory:
     agent = mapping(root.get("agent"))
     notes = [*_version_notes(root), *_refusals(root)]
     model = text(agent.get("model_name"))
+    config, of_the_run = parted(without_credentials(mapping(agent.get("extra"))), _OF_THE_RUN)
     conversation = Conversation(model, items(root.get("subagent_trajectories")))
     conversation.take(_in_order(items(root.get("steps")), notes))
     notes += collapsed(conversation.notes)
@@ -75,7 +78,7 @@ def read_atif(document: Document, value: Value) -> Trajectory:
         harness=HarnessUsed(
             name=text(agent.get("name")),
             version=text(agent.get("version")),
-            config=without_credentials(mapping(agent.get("extra"))),
+            config=config,
         ),
         model=ModelUsed(name=model or next((turn.model for turn in turns if turn.model), "")),
         instance_id=_instance_id(root),
@@ -88,7 +91,7 @@ def read_atif(document: Document, value: Value) -> Trajectory:
         ended_at=max(times, default=None),
         totals=_totals(mapping(root.get("final_metrics"))),
         notes=tuple(notes),
-        kept=_kept(root, agent, conversation.kept),
+        kept=_kept(root, agent, of_the_run, conversation.kept),
     )
     return restored(found, root) if is_own(root) else found
 
@@ -157,7 +160,7 @@ def _totals(metrics: JSONObject) -> Totals:
     )
 
 
-def _kept(root: JSONObject, agent: JSONObject, opening: JSONObject) -> JSONObject:
+def _kept(root: JSONObject, agent: JSONObject, of_the_run: JSONObject, opening: JSONObject) -> JSONObject:
     kept = unread(
         root,
         {
@@ -171,6 +174,8 @@ def _kept(root: JSONObject, agent: JSONObject, opening: JSONObject) -> JSONObjec
     of_agent = unread(
         agent, {"name": str, "version": str, "model_name": str, "tool_definitions": list, "extra": dict}
     )
+    if of_the_run:
+        of_agent["extra"] = of_the_run
     metrics = unread(
         mapping(root.get("final_metrics")),
         {

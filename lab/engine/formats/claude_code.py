@@ -11,7 +11,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.formats.base import Document, FormatError, Probe, json_lines
 from lab.engine.formats.claude_code_lines import Session, SessionLine, blocks_of, envelope_of, read_lines
 from lab.engine.formats.claude_code_session import INTERRUPTED, SessionReader, last_words
-from lab.engine.formats.leftovers import collapsed
+from lab.engine.formats.leftovers import collapsed, parted
 from lab.engine.formats.reading import count, dollars, items, mapping, number, plain_text, text, without
 from lab.engine.formats.trajectory import (
     Found,
@@ -30,6 +30,8 @@ from lab.engine.llm.usage import read_usage
 
 # Written with --include-partial-messages.
 _PIECE = "stream_event"
+# Of a session's first line: places on the machine it ran on.
+_OF_THE_RUN = ("cwd", "memory_paths", "messaging_socket_path")
 _RESULTS = {
     "success": ExitReason.AGENT,
     "error_max_turns": ExitReason.MAX_TURNS,
@@ -112,12 +114,13 @@ def _trajectory(session: Session, documents: Sequence[Document], *, alone: bool)
     notes += _of_lines(session.lines)
     ending = _ending(result, found, notes)
     times = [line.at for line in session.lines if line.at is not None]
+    config, of_the_run = parted(without(init, "type", "subtype", "session_id", "uuid", "model"), _OF_THE_RUN)
     return Trajectory(
         origin=Origin(format=_format(init, result), file=documents[0].path, sha256=_digest(documents)),
         harness=HarnessUsed(
             name="claude-code",
             version=text(envelope.get("version")) or text(init.get("claude_code_version")),
-            config=without(init, "type", "subtype", "session_id", "uuid", "cwd", "model"),
+            config=config,
         ),
         model=ModelUsed(name=_model(init, found), provider=""),
         statement=plain_text(reader.opening[-1]["content"]) if reader.opening else "",
@@ -131,7 +134,7 @@ def _trajectory(session: Session, documents: Sequence[Document], *, alone: bool)
         ended_at=max(times, default=None),
         totals=_totals(result),
         notes=collapsed(notes),
-        kept=_kept(envelope, result),
+        kept=_kept(envelope, of_the_run, result),
     )
 
 
@@ -204,6 +207,7 @@ def _totals(result: JSONObject) -> Totals:
     )
 
 
-def _kept(envelope: JSONObject, result: JSONObject) -> JSONObject:
+def _kept(envelope: JSONObject, of_the_run: JSONObject, result: JSONObject) -> JSONObject:
     left = without(result, "type", "subtype", "session_id", "uuid")
-    return {"session": envelope, **({"result": left} if left else {})}
+    parts = {"init": of_the_run, "result": left}
+    return {"session": envelope, **{name: part for name, part in parts.items() if part}}

@@ -19,7 +19,7 @@ from lab.engine.formats.codex_items import (
     thoughts,
     usage_of,
 )
-from lab.engine.formats.leftovers import collapsed, without_credentials
+from lab.engine.formats.leftovers import collapsed, parted, without_credentials
 from lab.engine.formats.reading import count, items, mapping, moment, plain_text, text, without
 from lab.engine.formats.trajectory import (
     Aside,
@@ -40,6 +40,8 @@ from lab.engine.llm.base import JSONObject
 _LINES = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
 # What these say stands in the items of responses too.
 _REPEATED = ("agent_message", "user_message", "agent_reasoning", "agent_reasoning_raw_content")
+# Of a context: where and when it was, and the rules of the repository it worked in.
+_OF_THE_RUN = ("turn_id", "trace_id", "cwd", "current_date", "timezone", "user_instructions")
 _PLACED_BY_PROGRAM = ("<environment_context>", "<user_instructions>", "<permissions", "# AGENTS.md")
 
 
@@ -256,12 +258,13 @@ class _Rollout:
         if not self._meta:
             self._notes.append(Note(kind="missing", field="session_meta", detail="the session's first line"))
         self._notes.append(Note(kind="missing", field="tools", detail="sessions hold no schemas of tools"))
+        config, of_the_run = _parted(without(self._context, "model"))
         return Trajectory(
             origin=Origin(format="codex-rollout", file=document.path, sha256=document.sha256()),
             harness=HarnessUsed(
                 name="codex",
                 version=text(self._meta.get("cli_version")),
-                config=without_credentials(without(self._context, "model", "turn_id", "cwd")),
+                config=config,
             ),
             model=ModelUsed(
                 name=models[0] if models else text(self._context.get("model")),
@@ -284,6 +287,17 @@ class _Rollout:
             notes=collapsed(self._notes),
             kept={
                 **({"session_meta": self._meta} if self._meta else {}),
+                **({"turn_context": of_the_run} if of_the_run else {}),
                 **({"total_token_usage": self._total} if self._total else {}),
             },
         )
+
+
+def _parted(context: JSONObject) -> tuple[JSONObject, JSONObject]:
+    """What a context says of the program's configuration, and what of this session alone."""
+    config, of_the_run = parted(without_credentials(context), _OF_THE_RUN)
+    sandbox = mapping(config.get("sandbox_policy"))
+    if "writable_roots" in sandbox:
+        config["sandbox_policy"] = without(sandbox, "writable_roots")
+        of_the_run["sandbox_policy"] = {"writable_roots": sandbox["writable_roots"]}
+    return config, of_the_run

@@ -83,17 +83,20 @@ def read_eval(root: JSONObject) -> EvalRead | None:
     plan = mapping(root.get("plan"))
     solver = {name: spec[name] for name in ("solver", "solver_args", "sandbox") if spec.get(name)}
     config = mapping(spec.get("config"))
+    shared = _without_instances(plan)
     provider, _, name = text(spec.get("model")).partition("/")
     sampling = {**mapping(plan.get("config")), **mapping(spec.get("model_generate_config"))}
     kept = without_credentials({"eval": without(spec, *_READ_OF_EVAL), "status": root.get("status")})
     if root.get("error"):
         kept["error"] = root["error"]
+    if shared != plan:
+        kept["plan"] = without_credentials(plan)
     return EvalRead(
         format=f"inspect-{count(root.get('version')) or 2}",
         harness=HarnessUsed(
             name="inspect_ai",
             version=text(mapping(spec.get("packages")).get("inspect_ai")),
-            config=without_credentials({**solver, **({"plan": plan} if plan else {})}),
+            config=without_credentials({**solver, **({"plan": shared} if shared else {})}),
         ),
         model=ModelUsed(
             name=name or provider,
@@ -294,3 +297,15 @@ def _kept(header: EvalRead, sample: JSONObject, attachments: Attachments) -> JSO
     resolved = attachments.resolved(left)
     found = {name: value for name, value in resolved.items() if value not in (None, [], {}, "")}
     return {**header.kept, **({"sample": found} if found else {})}
+
+
+def _without_instances(value: Any) -> Any:
+    """A plan without the names of its tools' own instances, which are drawn anew for each log."""
+    if isinstance(value, list):
+        return [_without_instances(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _without_instances(inner) for name, inner in value.items()}
+    if found.get("type") == "tool" and isinstance(found.get("params"), dict):
+        found["params"] = without(found["params"], "instance")
+    return found

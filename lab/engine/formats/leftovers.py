@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from lab.engine.formats.trajectory import Note, NoteKind
@@ -35,6 +35,15 @@ def unread(source: Mapping[str, Any], taken: Mapping[str, type | tuple[type, ...
         for name, value in source.items()
         if name not in taken or not (value is None or isinstance(value, taken[name]))
     }
+
+
+def parted(config: Mapping[str, Any], of_the_run: Collection[str]) -> tuple[JSONObject, JSONObject]:
+    """A configuration in two: what is the same in all its runs, and the fields that say something of one run.
+
+    Runs of one configuration are runs of one harness, whatever they were called and wherever they worked.
+    """
+    shared = {name: value for name, value in config.items() if name not in of_the_run}
+    return shared, {name: value for name, value in config.items() if name in of_the_run}
 
 
 def without_credentials(value: Any, depth: int = 0) -> Any:

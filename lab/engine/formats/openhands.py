@@ -10,7 +10,7 @@ from lab.engine.errors import ExitReason
 from lab.engine.formats import openhands_v1_events as v1
 from lab.engine.formats.base import Document, Probe
 from lab.engine.formats.json_values import Value, found_in
-from lab.engine.formats.leftovers import collapsed, unread, without_credentials
+from lab.engine.formats.leftovers import collapsed, parted, unread, without_credentials
 from lab.engine.formats.openhands_events import Events
 from lab.engine.formats.openhands_metrics import ByAnswer, total_cost
 from lab.engine.formats.reading import count, items, mapping, text
@@ -31,6 +31,7 @@ from lab.engine.verify.base import Outcome
 
 _SAMPLING = ("temperature", "top_p", "top_k", "max_output_tokens", "reasoning_effort", "seed")
 _LIMITS = ("max_iterations", "max_budget_per_task")
+_OF_THE_RUN = ("start_time", "eval_output_dir")
 # Words of the error with which a run ended. What none of them tells stays unknown.
 _ENDINGS = (
     ("maximum iteration", ExitReason.MAX_TURNS),
@@ -98,7 +99,7 @@ def _read(document: Document, value: Value) -> Trajectory:
         harness=HarnessUsed(
             name="OpenHands",
             version=text(events.system.get("openhands_version")),
-            config=without_credentials(unread(metadata, {"llm_config": dict})),
+            config=parted(_configuration(metadata), _OF_THE_RUN)[0],
         ),
         model=_model(llm),
         instance_id=text(root.get("instance_id")),
@@ -178,6 +179,11 @@ def _ending(error: str, last_action: str, notes: list[Note]) -> tuple[ExitReason
     return None, ""
 
 
+def _configuration(metadata: JSONObject) -> JSONObject:
+    found: JSONObject = without_credentials(unread(metadata, {"llm_config": dict}))
+    return found
+
+
 def _model(llm: JSONObject) -> ModelUsed:
     return ModelUsed(
         name=text(llm.get("model")),
@@ -246,5 +252,6 @@ def _kept(root: JSONObject, events: Events | v1.Events, result: JSONObject, llm:
             {name: value for name, value in llm.items() if value is not None and name not in _SAMPLING}
         ),
         "system": events.system,
+        "metadata": parted(_configuration(mapping(root.get("metadata"))), _OF_THE_RUN)[1],
     }
     return kept | {name: part for name, part in parts.items() if part}

@@ -12,7 +12,7 @@ from typing import Any
 from lab.engine.errors import ExitReason
 from lab.engine.formats.base import Document, FormatError, Probe
 from lab.engine.formats.json_values import values_in
-from lab.engine.formats.leftovers import collapsed, unread, without_credentials
+from lab.engine.formats.leftovers import collapsed, parted, unread, without_credentials
 from lab.engine.formats.openhands_metrics import ByAnswer, total_cost
 from lab.engine.formats.openhands_v1_events import Events, is_event, metrics_in
 from lab.engine.formats.reading import count, items, mapping, plain_text, text
@@ -39,6 +39,8 @@ _ERRORS = (
     ("LLM", ExitReason.LLM_QUERY_ERROR),
     ("Workspace", ExitReason.INFRASTRUCTURE_ERROR),
 )
+# Of what an agent is told beside its prompt.
+_OF_THE_RUN = ("current_datetime",)
 _NUMBER = re.compile(r"\d+")
 
 
@@ -126,7 +128,7 @@ def _trajectory(file: str, sha256: str, given: list[Any], state: JSONObject) -> 
         harness=HarnessUsed(
             name="OpenHands",
             version=text(state.get("version")) or text(agent.get("version")),
-            config=without_credentials(unread(agent, {"llm": dict})),
+            config=_parted(agent)[0],
         ),
         model=_model(mapping(agent.get("llm")), events),
         statement=plain_text(statement.get("content")),
@@ -234,10 +236,19 @@ def _totals(events: Events) -> Totals:
     )
 
 
+def _parted(agent: JSONObject) -> tuple[JSONObject, JSONObject]:
+    """The agent's configuration, and what its context says of this conversation alone."""
+    config: JSONObject = without_credentials(unread(agent, {"llm": dict}))
+    context, of_the_run = parted(mapping(config.get("agent_context")), _OF_THE_RUN)
+    return config | ({"agent_context": context} if of_the_run else {}), of_the_run
+
+
 def _kept(state: JSONObject, events: Events) -> JSONObject:
     kept = without_credentials(
         unread(state, {"agent": dict, "max_iterations": int, "execution_status": str, "stats": dict})
     )
-    llm = without_credentials(unread(mapping(mapping(state.get("agent")).get("llm")), {"model": str}))
-    parts = {"state": kept, "llm": llm, "system": events.system}
+    agent = mapping(state.get("agent"))
+    llm = without_credentials(unread(mapping(agent.get("llm")), {"model": str}))
+    context = _parted(agent)[1]
+    parts = {"state": kept, "llm": llm, "agent_context": context, "system": events.system}
     return {name: part for name, part in parts.items() if part}

@@ -124,7 +124,7 @@ def _read(document: Document, value: Value) -> Trajectory:
             name="SWE-agent",
             version=version,
             family="swe-agent" if steps.has_native_calls else "",
-            config=unread(configuration.agent, {"model": dict}),
+            config=unread(configuration.agent, {"model": dict, "name": str}),
         ),
         model=_model(configuration.model),
         instance_id=instance_id,
@@ -219,6 +219,9 @@ def _task(configuration: _Configuration) -> JSONObject:
 def _kept(root: JSONObject, info: JSONObject, configuration: _Configuration, steps: Steps) -> JSONObject:
     kept = unread(root, {"trajectory": list, "history": list, "info": dict, "replay_config": (dict, str)})
     config = unread(configuration.root, {"agent": dict, "problem_statement": dict, "env": object})
+    # Runs of a batch name their agent after the instance.
+    if named := text(configuration.agent.get("name")):
+        config["agent"] = {"name": named}
     parts = {
         "info": unread(info, {"exit_status": str, "submission": str, "swe_agent_version": str}),
         "replay_config": config,

@@ -389,3 +389,14 @@ def test_deep_nesting_stops_no_reader(tmp_path: Path) -> None:
     for depth in range(200):
         document = made(USER, DONE, subagent_trajectories=[{**document, "trajectory_id": str(depth)}])
     assert survives(READER, document_of(tmp_path, document))
+
+
+def test_trajectories_of_one_configuration_have_one_harness_wherever_the_agent_worked(tmp_path: Path) -> None:
+    def worked_in(folder: str) -> Trajectory:
+        of_session = {"cwds": [folder], "git_branches": ["main"], "agent_ids": [folder]}
+        return read(tmp_path, made(USER, DONE, agent={**AGENT, "extra": {"mode": "plan", **of_session}}))
+
+    first, second = worked_in("/a"), worked_in("/b")
+    assert first.harness == second.harness
+    assert first.harness.config == {"mode": "plan"}
+    assert first.kept["agent"] == {"extra": {"cwds": ["/a"], "git_branches": ["main"], "agent_ids": ["/a"]}}

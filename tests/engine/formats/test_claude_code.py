@@ -325,3 +325,15 @@ def test_real_sessions_are_read() -> None:
     both = only(found_by(READER, documents["agent_session"], documents["agent-atest01"]))
     assert [turn.agent for turn in both.turns] == ["", "Explore", "Explore", ""]
     assert [turn.usage.total for turn in both.turns] == [130, 100, 160, 250]
+
+
+def test_sessions_of_one_configuration_have_one_harness_wherever_they_were(tmp_path: Path) -> None:
+    def worked_in(folder: str) -> Trajectory:
+        lines = stream()
+        lines[0] |= {"cwd": folder, "uuid": folder, "memory_paths": {"auto": f"{folder}/memory"}}
+        return only(found_by(READER, lines_of(tmp_path, lines)))
+
+    first, second = worked_in("/a"), worked_in("/b")
+    assert first.harness == second.harness
+    assert first.harness.config == {"tools": ["Bash"]}
+    assert first.kept["init"] == {"cwd": "/a", "memory_paths": {"auto": "/a/memory"}}

@@ -253,3 +253,25 @@ def test_real_counts_are_those_of_the_last_call_and_not_the_running_total() -> N
         ("gpt-5.3-codex", 2500, 500),
     ]
     assert found.totals.input_tokens == 3500
+
+
+def test_sessions_of_one_configuration_have_one_harness_wherever_and_whenever_they_were(
+    tmp_path: Path,
+) -> None:
+    def session(folder: str, day: str) -> Trajectory:
+        lines = rollout()
+        sandbox = {"type": "workspace-write", "network_access": False, "writable_roots": [folder]}
+        lines[3]["payload"] |= {"cwd": folder, "turn_id": day, "current_date": day, "sandbox_policy": sandbox}
+        lines[3]["payload"] |= {"user_instructions": f"The rules of {folder}."}
+        return only(found_by(ROLLOUT, lines_of(tmp_path, lines)))
+
+    first, second = session("/a", "2026-01-01"), session("/b", "2026-01-02")
+    assert first.harness == second.harness
+    assert first.harness.config["approval_policy"] == "never"
+    assert first.kept["turn_context"] == {
+        "cwd": "/a",
+        "turn_id": "2026-01-01",
+        "current_date": "2026-01-01",
+        "user_instructions": "The rules of /a.",
+        "sandbox_policy": {"writable_roots": ["/a"]},
+    }

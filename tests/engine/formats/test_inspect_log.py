@@ -554,3 +554,15 @@ def test_real_logs_are_read() -> None:
     assert wrong[1].kept["error"]["type"] == "timeout"
     assert found["log_formats.eval"].gradings[0].outcome is Outcome.UNRESOLVED
     assert found["log_read_sample.eval"].gradings[0].outcome is Outcome.RESOLVED
+
+
+def test_logs_of_one_plan_have_one_harness_though_each_names_its_browser_anew(tmp_path: Path) -> None:
+    def browsing(instance: str) -> Trajectory:
+        tool = {"type": "tool", "name": "web_browser_go", "params": {"instance": instance, "visible": True}}
+        steps = [{"solver": "use_tools", "params": {"tools": [[tool]]}}]
+        return read_one(tmp_path, {"id": 1, "epoch": 1, "messages": [user("Go.")]}, plan={"steps": steps})
+
+    first, second = browsing("4g6KtU22C8DUjmbCoiJCfR"), browsing("another")
+    assert first.harness == second.harness
+    assert '"visible": true' in json.dumps(first.harness.config)
+    assert "4g6KtU22C8DUjmbCoiJCfR" in json.dumps(first.kept)

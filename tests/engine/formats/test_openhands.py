@@ -347,3 +347,15 @@ def test_every_turn_stands_where_its_first_action_stood(tmp_path: Path) -> None:
     found = read(tmp_path, whole())
     places = [place for place, one in enumerate(found.items) if isinstance(one, Turn)]
     assert places == [1, 4, 6]
+
+
+def test_runs_of_one_configuration_have_one_harness_whenever_they_were_started(tmp_path: Path) -> None:
+    def started(at: str) -> Trajectory:
+        line = Run().line()
+        line["metadata"] |= {"start_time": at, "eval_output_dir": f"outputs/run_{at}"}
+        return read(tmp_path, line)
+
+    first, second = started("10:00"), started("10:09")
+    assert first.harness == second.harness
+    assert first.harness.config["agent_class"] == "CodeActAgent"
+    assert first.kept["metadata"] == {"start_time": "10:00", "eval_output_dir": "outputs/run_10:00"}

@@ -385,3 +385,19 @@ def test_broken_documents_never_stop_a_reader(tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("v1")
     assert survives(READER, document_of(folder, events))
     assert survives(READER, *(document_of(folder, one, f"{i}.json") for i, one in enumerate(events)))
+
+
+def test_conversations_of_one_configuration_have_one_harness_whenever_they_were(tmp_path: Path) -> None:
+    def at(moment: str) -> Trajectory:
+        folder = tmp_path / moment
+        folder.mkdir()
+        context = {"current_datetime": moment, "skills": ["careful"]}
+        agent = {"llm": {"model": "glm-5"}, "agent_context": context}
+        state = {"agent": agent, "execution_status": "finished", "persistence_dir": "/w"}
+        event = document_of(folder, Talk().events[1], "0.json")
+        return only(found_by(READER, event, document_of(folder, state, "base_state.json")))
+
+    first, second = at("10:00"), at("11:00")
+    assert first.harness == second.harness
+    assert first.harness.config["agent_context"] == {"skills": ["careful"]}
+    assert first.kept["agent_context"] == {"current_datetime": "10:00"}

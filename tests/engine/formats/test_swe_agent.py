@@ -421,3 +421,15 @@ def test_a_configuration_that_is_no_json_is_named_and_kept(tmp_path: Path) -> No
     found = read(tmp_path, {**plain(), "replay_config": "{no"})
     assert any(note.kind == "lost" and note.field == "replay_config" for note in found.notes)
     assert found.kept["replay_config"] == {"text": "{no"}
+
+
+def test_runs_of_one_configuration_have_one_harness_though_each_is_named_after_its_instance(
+    tmp_path: Path,
+) -> None:
+    def named(instance: str) -> Trajectory:
+        agent = {**REPLAY["agent"], "name": instance}
+        return read(tmp_path, plain() | {"replay_config": json.dumps({**REPLAY, "agent": agent})})
+
+    first, second = named("astropy-1"), named("astropy-2")
+    assert first.harness == second.harness
+    assert first.kept["replay_config"]["agent"] == {"name": "astropy-1"}
