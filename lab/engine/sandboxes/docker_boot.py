@@ -27,7 +27,7 @@ PREPARED = "prepared"
 _NAME = "trajectory-lab."
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 # How long a prepared container may take to answer; one that does not is replaced by another.
-_HAND_OUT_SECONDS = 5.0
+_HAND_OUT_SECONDS = 10.0
 
 
 class Booted(NamedTuple):

@@ -35,7 +35,7 @@ class PreparedProvider(DockerProvider):
 def prepared() -> list[str]:
     """The containers of this process that wait, once nothing is to be prepared or removed."""
     kept = docker_pool.pool()
-    until = time.monotonic() + SOON
+    until = time.monotonic() + 4 * SOON
     while not kept.is_settled() and time.monotonic() < until:
         time.sleep(0.005)
     return kept.waiting()
