@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from lab.models.fields import ExactJSONField
+
 
 class Import(models.Model):
     """One import: files given at once, read by the `short` worker, that make one experiment.
@@ -70,8 +72,8 @@ class ImportedTrajectory(models.Model):
     place = models.CharField(max_length=200, blank=True, default="")
     partial = models.BooleanField(default=False)
     events_sha256 = models.CharField(max_length=64, blank=True, default="")
-    # What the lab that wrote the log calls the run's parts; empty for other formats.
-    facts = models.JSONField(default=dict, blank=True)
+    # What the lab that wrote the log calls the run's parts, in its order; empty for other formats.
+    facts = ExactJSONField(default=dict, blank=True)
     # The file's own word for the repeat, which the run's seed is not where that was taken already.
     seed_recorded = models.PositiveIntegerField(null=True, blank=True)
 
