@@ -123,15 +123,29 @@ class Gradings:
             why = f"the file of run {candidate.run} is still being written; import it again afterwards"
             self._report.unattached(found.origin.file, found.origin.place, why)
             return
-        last = log.last_time(run_id=candidate.run)
-        events = self._events(found.grading, last)
+        known = ImportedGrading.objects.filter(run=candidate.run, identity=identity).first()
+        if known is None and _is_said_with_tests(candidate.run, found.grading):
+            self._report.report.gradings.known += 1
+            return
+        row = known or self._put(candidate.run, found.grading, identity)
+        self._count(candidate.run, row, found)
+
+    def _put(self, run: int, grading: Grading, identity: str) -> ImportedGrading:
+        events = self._events(grading, log.last_time(run_id=run))
+        attempt: int = Attempt.objects.filter(run=run).aggregate(n=Max("n"))["n"] or 1
+        ready = log.thin_events(run_id=run, attempt=attempt, events=events)
         with transaction.atomic():
             self._storing.guard()
-            row, new = ImportedGrading.objects.get_or_create(run_id=candidate.run, identity=identity)
+            row, new = ImportedGrading.objects.get_or_create(run_id=run, identity=identity)
             if new:
-                attempt = Attempt.objects.filter(run=candidate.run).aggregate(n=Max("n"))["n"] or 1
-                log.append(run_id=candidate.run, attempt=attempt, lease_token=None, events=events)
-        self._count(candidate.run, row, found)
+                log.append_thin(
+                    run_id=run,
+                    attempt=attempt,
+                    lease_token=None,
+                    ready=ready,
+                    events=[event for _, event in events],
+                )
+        return row
 
     def _events(self, grading: Grading, last: dt.datetime) -> list[tuple[dt.datetime, Event]]:
         now = [max(last, grading.at or timezone.now())]
@@ -198,14 +212,27 @@ def _note(run: Run, identity: str) -> None:
     ImportedGrading.objects.create(run=run, identity=identity)
 
 
+def _is_said_with_tests(run: int, grading: Grading) -> bool:
+    """Whether the newest verdict by this rule is the same, and says more: the shorter one would hide it."""
+    if grading.tests or grading.rewards or grading.log or grading.kept:
+        return False
+    newest = Verification.objects.filter(run=run, rule=grading.rule).order_by("-n").first()
+    return newest is not None and newest.outcome == grading.outcome and newest.tests.exists()
+
+
 def _is_of(found: FoundGrading, candidate: Candidate) -> bool:
-    if found.trajectory and not _same_end(found.trajectory, candidate.file, "/"):
+    if found.trajectory and _last_parts(found.trajectory) != _last_parts(candidate.file):
         return False
     if found.seed is not None and found.seed not in candidate.seeds:
         return False
-    return not found.model or not candidate.model or _same_end(found.model, candidate.model, "/")
+    return not found.model or not candidate.model or _same_model(found.model, candidate.model)
 
 
-def _same_end(left: str, right: str, separator: str) -> bool:
-    """Whether one of two paths, or of two names of a model, is the end of the other."""
-    return left == right or left.endswith(separator + right) or right.endswith(separator + left)
+def _last_parts(path: str) -> list[str]:
+    """File and folder: what stands before them is where they lay once, and where they were given from."""
+    return path.replace("\\", "/").split("/")[-2:]
+
+
+def _same_model(left: str, right: str) -> bool:
+    """Whether two names are one model's, of which one may begin with its provider."""
+    return left == right or left.endswith(f"/{right}") or right.endswith(f"/{left}")

@@ -17,22 +17,13 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from lab.engine.errors import ExitReason
-from lab.engine.formats.base import Document, Format, Probe, json_lines
-from lab.engine.formats.leaf import Leaf, LeafResults
+from lab.engine.events import ToolCallFinished
+from lab.engine.formats.base import Document
+from lab.engine.formats.leaf import Leaf
 from lab.engine.formats.trajectory import (
     Found,
-    FoundGrading,
-    Grading,
-    HarnessUsed,
-    ModelUsed,
-    Origin,
-    Problem,
-    Trajectory,
-    Turn,
 )
-from lab.engine.llm.usage import read_usage
 from lab.engine.stop import StopSignal
-from lab.engine.verify.base import Outcome, TestOutcome
 from lab.models import (
     Arm,
     Call,
@@ -43,8 +34,6 @@ from lab.models import (
     ImportedTrajectory,
     Model,
     Run,
-    RunFacts,
-    Verification,
 )
 from lab.services import (
     endpoints,
@@ -60,85 +49,11 @@ from lab.services import (
 )
 from lab.services.errors import FieldErrors
 from lab.services.facts import rebuild_facts
-from lab.services.import_reports import ImportReport
 from tests import builders
+from tests.services.import_lines import FORMATS, imported, lines, report, runs_of
 from tests.services.leaf_files import trajectory, write
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Lines:
-    """A format of these tests' own: JSON lines, each a small trajectory or a verdict."""
-
-    name = "lines"
-    title = "lines of a test"
-
-    def recognises(self, probe: Probe) -> bool:
-        return any("mind" in one for one in (*probe.objects, probe.root))
-
-    def grouping(self, document: Document, probe: Probe) -> str:
-        return document.path
-
-    def read(self, documents: Sequence[Document]) -> Iterator[Found]:
-        for document in documents:
-            for line in json_lines(document):
-                yield self._found(document, line.place, line.value, line.problem, line.sha256)
-
-    def _found(self, document: Document, place: str, value: Any, problem: str, sha256: str) -> Found:
-        if problem:
-            return Problem(file=document.path, place=place, message=problem)
-        if value.get("breaks"):
-            raise ZeroDivisionError
-        origin = Origin(format="lines", file=document.path, place=place, sha256=sha256)
-        if "outcome" in value:
-            tests = tuple(TestOutcome(test_id=name, group="fail_to_pass", status="passed") for name in "ab")
-            grading = Grading(
-                rule="swe-bench",
-                outcome=Outcome(value["outcome"]),
-                tests=tests if value.get("tests") else (),
-            )
-            return FoundGrading(
-                origin=origin, instance_id=value["mind"], grading=grading, model=value.get("model", "")
-            )
-        usage = read_usage({"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100})
-        cost = value.get("cost")
-        return Trajectory(
-            origin=origin,
-            harness=HarnessUsed(name="loop", version="2", config={"limit": value.get("limit", 5)}),
-            model=ModelUsed(name=value.get("model", "openai/gpt-4o")),
-            instance_id=value["mind"],
-            statement=f"Mend {value['mind']}",
-            seed=value.get("seed") if isinstance(value.get("seed"), int) else None,
-            items=(
-                Turn(
-                    message={"role": "assistant", "content": value.get("says", "hello")},
-                    usage=usage,
-                    cost_reported=cost,
-                ),
-            ),
-            exit_reason=ExitReason.AGENT,
-        )
-
-
-FORMATS: tuple[Format, ...] = (Lines(), Leaf(), LeafResults())
-
-
-def lines(path: Path, *rows: object) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-    return path
-
-
-def imported(*paths: Path, **options: Any) -> Import:
-    return import_reading.import_now(paths=paths, worker="w/1/1", formats=FORMATS, **options)
-
-
-def report(row: Import) -> ImportReport:
-    return interchange.report_of(row)
-
-
-def runs_of(row: Import) -> list[Run]:
-    return list(Run.objects.filter(experiment=row.experiment).order_by("pk"))
 
 
 @pytest.fixture
@@ -313,6 +228,40 @@ def test_a_damaged_archive_costs_nothing_else(given: Path, tmp_path: Path) -> No
     assert told.problems[0].file == "given/b.tar.gz"
 
 
+def test_of_an_archive_that_is_a_bomb_nothing_is_imported_and_everything_else_is(
+    given: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "inside/a.json", trajectory("inside"))
+    (tmp_path / "inside/b.json").write_bytes(bytes(80 * 1024 * 1024))
+    with tarfile.open(given / "bomb.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "inside", "inside")
+    write(given / "beside.json", trajectory("beside"))
+    row = imported(given)
+    assert [run.task.slug for run in runs_of(row)] == ["beside"]
+    (problem,) = report(row).problems
+    assert problem.file == "given/bomb.tar.gz"
+    assert "the limit on ratio" in problem.message
+    assert not interchange.folder_of(row).exists()
+
+
+def test_hostile_names_and_texts_are_stored_as_they_are_or_escaped(given: Path, tmp_path: Path) -> None:
+    names = ["<script>alert(1)</script>.json", "a\nb.json", "\x1b[31mred.json", "\u202egpj.json"]
+    for number, name in enumerate(names):
+        write(given / name, trajectory(f"<b>{number}</b>", text="\x00\x1b]8;;x\x07" + "é" * 3000))
+    with tarfile.open(tmp_path / "out.tar", "w") as archive:
+        archive.add(given / names[0], "../../escaped.json", recursive=False)
+    row = imported(given, tmp_path / "out.tar")
+    assert report(row).imported == len(names)
+    files = set(ImportedTrajectory.objects.values_list("file", flat=True))
+    assert {"given/<script>alert(1)</script>.json", "given/a\\nb.json"} <= files
+    assert all(file.isprintable() for file in files)
+    assert [problem.file for problem in report(row).problems] == ["out.tar"]
+    assert not (tmp_path.parent / "escaped.json").exists()
+    records = [record.event for record in log.read_records(run_id=runs_of(row)[0].pk)]
+    seen = [event.observation for event in records if isinstance(event, ToolCallFinished)]
+    assert "\N{SYMBOL FOR NULL}\x1b]8;;x\x07" + "é" * 3000 in seen[0]
+
+
 def test_two_files_that_claim_one_seed_are_both_kept_and_both_marked(given: Path) -> None:
     write(given / "a.json", trajectory(seed=3, says="First"))
     write(given / "b.json", trajectory(seed=3, says="Second"))
@@ -398,48 +347,6 @@ def test_tasks_that_came_with_imported_runs_are_not_offered_and_cannot_be_launch
         runs.launch(
             by=alice, tasks=[run.task], harness_versions=[version], models=endpoints.sync_scripted()[:1]
         )
-
-
-def test_a_verdict_elsewhere_in_the_import_is_put_beside_its_run(given: Path) -> None:
-    lines(given / "1-report.jsonl", {"mind": "x", "outcome": "resolved", "tests": True})
-    lines(given / "2-runs.jsonl", {"mind": "x"}, {"mind": "y"})
-    lines(
-        given / "3-summary.jsonl",
-        {"mind": "x", "outcome": "resolved"},
-        {"mind": "w", "outcome": "unresolved"},
-    )
-    row = imported(given)
-    graded, ungraded, alone = runs_of(row)
-    assert (graded.facts.verdict, graded.facts.fail_to_pass_passed) == ("resolved", 2)
-    assert graded.status == Run.Status.ENDED
-    assert ungraded.facts.verdict == ""
-    assert (alone.task.slug, alone.facts.verdict, alone.facts.calls) == ("w", "unresolved", 0)
-    told = report(row).gradings
-    assert (told.attached, told.verdict_only, told.known, told.contradicting_count) == (2, 1, 0, 0)
-    again = report(imported(given))
-    assert (again.gradings.attached, again.gradings.verdict_only, again.gradings.known) == (0, 0, 3)
-    assert (Run.objects.count(), Verification.objects.count()) == (3, 3)
-
-
-def test_a_verdict_finds_the_run_of_an_earlier_import_where_one_alone_can_be_meant(given: Path) -> None:
-    lines(given / "runs.jsonl", {"mind": "x"}, {"mind": "y", "says": "1"}, {"mind": "y", "says": "2"})
-    first = imported(given)
-    lines(given / "runs.jsonl", {"mind": "x", "outcome": "resolved"}, {"mind": "y", "outcome": "resolved"})
-    second = imported(given)
-    assert RunFacts.objects.get(run=runs_of(first)[0]).verdict == "resolved"
-    told = report(second).gradings
-    assert (told.attached, told.verdict_only) == (1, 1)
-    assert "2 runs of earlier imports could be meant" in told.unattached[0].message
-
-
-def test_verdicts_that_contradict_each_other_are_both_kept_and_named(given: Path) -> None:
-    lines(given / "1.jsonl", {"mind": "x"}, {"mind": "x", "outcome": "resolved"})
-    lines(given / "2.jsonl", {"mind": "x", "outcome": "unresolved"})
-    row = imported(given)
-    (run,) = runs_of(row)
-    (found,) = report(row).gradings.contradicting
-    assert (found.run, found.before, found.now) == (run.pk, "resolved", "unresolved")
-    assert (run.verifications.count(), run.facts.verdict) == (2, "unresolved")
 
 
 def test_a_known_secret_of_the_lab_is_stored_nowhere(
@@ -583,16 +490,3 @@ def test_an_imported_run_is_no_workers(given: Path) -> None:
     assert not queue.anything_goes_on()
     assert queue.settle_abandoned() == []
     assert queue.claim_next(worker="w/1/1") is None
-
-
-def test_leaf_rows_of_results_find_their_trajectories_by_seed(given: Path) -> None:
-    write(given / "trajectories/x/trajectory_seed-1.json", trajectory("x", seed=1, reward=None))
-    write(given / "trajectories/x/trajectory_seed-2.json", trajectory("x", seed=2, reward=None))
-    rows = [
-        {"instance_id": "x", "seed": seed, "status": "completed", "reward": reward, "exit_reason": "agent"}
-        | {"trajectory": f"trajectories/x/trajectory_seed-{seed}.json"}
-        for seed, reward in ((1, 1.0), (2, 0.0))
-    ]
-    lines(given / "results.jsonl", *rows)
-    row = imported(given)
-    assert [run.facts.verdict for run in runs_of(row)] == ["resolved", "unresolved"]
