@@ -59,6 +59,8 @@ def _download(request: HttpRequest, export: Callable[..., Export]) -> HttpRespon
         headers={
             "Content-Disposition": f'attachment; filename="{made.file_name}"',
             "X-Content-Type-Options": "nosniff",
+            # Otherwise Django would compress each awaited piece by itself, and browsers read the first alone.
+            "Content-Encoding": "identity",
         },
     )
 

@@ -37,7 +37,7 @@ _EXIT_STATUS: dict[ExitReason, str] = {
     ExitReason.MAX_COST: "LimitsExceeded",
     ExitReason.MAX_TOKENS_TOTAL: "LimitsExceeded",
     ExitReason.MAX_TIME: "TimeExceeded",
-    ExitReason.MAX_CONTEXT_LEN: "ContextWindowExceededError",
+    ExitReason.MAX_CONTEXT_LEN: "LimitsExceeded",
     ExitReason.FORMAT_ERRORS: "RepeatedFormatError",
 }
 # The arguments that hold a command, by the tools of the lab's harnesses.
@@ -115,6 +115,10 @@ def _status(found: Trajectory) -> str | None:
         return found.native_reason
     if found.exit_reason is None:
         return found.native_reason or None
+    last = found.items[-1] if found.items else None
+    if isinstance(last, FailedRequest) and last.error == "context_overflow":
+        # There the program knows this limit only from a server that refused.
+        return "ContextWindowExceededError"
     return _EXIT_STATUS.get(found.exit_reason) or found.native_reason or found.exit_reason.value
 
 

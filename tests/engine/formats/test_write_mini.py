@@ -110,6 +110,10 @@ def test_why_it_ended_is_said_in_the_words_of_the_program() -> None:
         of(exit_reason=ExitReason.MAX_TURNS, native_reason="max_turns")["info"]["exit_status"]
         == "LimitsExceeded"
     )
+    overflow = FailedRequest(error="context_overflow", message="too long")
+    full = ExitReason.MAX_CONTEXT_LEN
+    assert of(turn(), exit_reason=full)["info"]["exit_status"] == "LimitsExceeded"
+    assert of(turn(), overflow, exit_reason=full)["info"]["exit_status"] == "ContextWindowExceededError"
     own = Origin(format="mini-swe-agent-1", file="", sha256="")
     assert of(origin=own, native_reason="SomeError", exit_reason=None)["info"]["exit_status"] == "SomeError"
     assert of(exit_reason=None)["info"]["exit_status"] is None
