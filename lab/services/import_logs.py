@@ -6,10 +6,12 @@ import datetime as dt
 import itertools
 from typing import NamedTuple
 
-from lab.engine.events import AttemptStarted, Event
+from lab.engine.events import AttemptStarted, TrajectoryImported
+from lab.engine.events import Event as LogEvent
 from lab.engine.formats.reading import count, mapping, text
 from lab.engine.formats.trajectory import HarnessUsed, ModelUsed, RecordedLog, Trajectory
 from lab.engine.redact import Redactor
+from lab.models import Event, ImportedTrajectory, Run
 from lab.services import log
 from lab.services.log import ThinEvents
 
@@ -20,7 +22,7 @@ class Chunk(NamedTuple):
     attempt: int
     began: dt.datetime
     ready: ThinEvents
-    events: list[Event]
+    events: list[LogEvent]
 
 
 def thin_chunks(recorded: RecordedLog, redactor: Redactor) -> list[Chunk]:
@@ -35,6 +37,30 @@ def thin_chunks(recorded: RecordedLog, redactor: Redactor) -> list[Chunk]:
         ready = log.thin_events(run_id=0, attempt=attempt, events=stamped)
         chunks.append(Chunk(attempt, stamped[0][0], ready, [event for _, event in stamped]))
     return chunks
+
+
+def run_of(recorded: RecordedLog) -> Run | None:
+    """The run of this lab that the log was written from, None where there is none.
+
+    One that was imported before is known by what it was read from; one of the lab's own by all its numbers,
+    kinds and times, which no other run shares.
+    """
+    read_from = [record.event for record in recorded.records if isinstance(record.event, TrajectoryImported)]
+    if read_from:
+        known = ImportedTrajectory.objects.filter(identity=read_from[-1].sha256).select_related("run")
+        found = known.filter(run__last_seq__gte=len(recorded.records)).first()
+        return found.run if found is not None else None
+    written = [(record.seq, record.event.kind, _milliseconds(record.at)) for record in recorded.records]
+    for run in Run.objects.filter(last_seq=len(written)):
+        rows = Event.objects.filter(run=run).order_by("seq").values_list("seq", "kind", "at")
+        if written == [(seq, kind, _milliseconds(at)) for seq, kind, at in rows]:
+            return run
+    return None
+
+
+def _milliseconds(at: dt.datetime) -> int:
+    """As precise as a log is written."""
+    return int(at.timestamp() * 1000)
 
 
 def named(recorded: RecordedLog) -> Trajectory:

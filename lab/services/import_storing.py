@@ -139,6 +139,8 @@ class Storing:
         trajectory = import_logs.named(recorded)
         if found := self._found(trajectory, identity):
             return found
+        if (known := import_logs.run_of(recorded)) is not None:
+            return Stored(run=known, new=False)
         chunks = import_logs.thin_chunks(recorded, self._clean.redactor)
         try:
             return self._new_log(recorded, trajectory, identity, chunks)
