@@ -18,6 +18,7 @@ from lab.engine.formats.exported import (
     words_of,
     written,
 )
+from lab.engine.formats.reading import mapping
 from lab.engine.formats.trajectory import (
     Aside,
     Call,
@@ -92,21 +93,30 @@ def _info(run: Exported, messages: _Messages) -> JSONObject:
     }
     info: JSONObject = {
         "model_stats": {"instance_cost": None if amount is None else float(amount), "api_calls": calls},
-        "config": {
-            "agent": found.harness.config,
-            "model": {
-                "model_name": found.model.name or run.model,
-                "model_kwargs": found.model.sampling,
-                **some({"tools": list(found.tools)}),
-            },
-            "environment": {},
-        },
+        "config": _config(run),
         "mini_version": found.harness.version if run.trajectory.harness.name == "mini-swe-agent" else "",
         "exit_status": _status(found),
     }
     if found.patch is not None:
         info["submission"] = found.patch
     return info | some({"exception_str": found.error}) | {"trajectory_lab": some(own)}
+
+
+def _config(run: Exported) -> JSONObject:
+    """The configuration in its three sections. One that was recorded by the program is written as it was."""
+    found = run.trajectory
+    recorded = found.harness.config
+    sections = ("agent", "model", "environment")
+    own = found.origin.format.startswith("mini-swe-agent") and recorded.keys() <= set(sections)
+    shared = recorded if own else {"agent": recorded}
+    of_the_run = mapping(found.kept.get("config")) if own else {}
+    config = {name: {**mapping(shared.get(name)), **mapping(of_the_run.get(name))} for name in sections}
+    config["model"] |= {
+        "model_name": found.model.name or run.model,
+        "model_kwargs": {**mapping(config["model"].get("model_kwargs")), **found.model.sampling},
+        **some({"tools": list(found.tools)}),
+    }
+    return config
 
 
 def _status(found: Trajectory) -> str | None:

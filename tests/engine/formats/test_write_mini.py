@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from pathlib import Path
 
 from hypothesis import given, settings
 
 from lab.engine.errors import ExitReason
+from lab.engine.formats.base import Document
 from lab.engine.formats.exported import written
+from lab.engine.formats.mini_swe_agent import MiniSweAgent as MiniSweAgentReader
 from lab.engine.formats.trajectory import (
     Call,
     FailedRequest,
@@ -25,6 +28,7 @@ from lab.engine.formats.trajectory import (
 from lab.engine.formats.write_mini import MiniSweAgent, document
 from lab.engine.llm.base import JSONObject, Usage
 from tests.engine.formats.made_trajectories import exported, trajectories
+from tests.engine.formats.mutations import document_of, only
 
 AT = dt.datetime(2025, 6, 1, 12, tzinfo=dt.UTC)
 CALL = Call(
@@ -71,6 +75,18 @@ def test_the_document_has_the_shape_of_the_program() -> None:
     assert info["config"]["agent"] == {"step_limit": 9}
     assert [message["role"] for message in found["messages"]] == ["system", "assistant", "tool", "exit"]
     assert found["messages"][-1]["extra"] == {"exit_status": "Submitted", "submission": "diff"}
+
+
+def test_a_configuration_of_the_program_itself_is_written_as_it_was_read(tmp_path: Path) -> None:
+    sample = Path(__file__).parent / "samples/mini_swe_agent/limited.traj.json"
+    reader = MiniSweAgentReader()
+    read = only(list(reader.read([Document("limited.traj.json", sample)])))
+    written_again = document(exported(read))
+    again = only(list(reader.read([document_of(tmp_path, written_again)])))
+    assert (again.harness, again.model, again.limits) == (read.harness, read.model, read.limits)
+    config = json.loads(sample.read_text())["info"]["config"]
+    assert written_again["info"]["config"]["environment"] == config["environment"]
+    assert written_again["info"]["config"]["agent"] == config["agent"]
 
 
 def test_a_reply_has_its_commands_usage_cost_and_time() -> None:
