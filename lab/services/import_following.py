@@ -50,13 +50,12 @@ def follow(
         LabError: another process follows the same paths just now.
     """
     imported = taken_for_command(paths=paths, worker=worker, name=name, follows=True)
-    signal = stop or StopSignal()
-    with Holding(imported, signal) as holding:
-        _Following(imported, holding, on_progress, FORMATS if formats is None else formats).go_on()
+    known = FORMATS if formats is None else formats
+    with Holding(imported, stop or StopSignal()) as holding:
+        _Following(imported, holding, on_progress, known).go_on()
         holding.deaf = True
-        known = FORMATS if formats is None else formats
-        Reading(imported, holding, on_progress, known, follows=True).read()
-    return Import.objects.select_related("asked_by", "experiment").get(pk=imported.pk)
+        Reading(_as_it_is(imported), holding, on_progress, known, follows=True).read()
+    return _as_it_is(imported)
 
 
 class _Following:
@@ -91,7 +90,7 @@ class _Following:
         changed = {seen.whose for seen in self._changes() if seen.whose is not None}
         groups = [self._group(form, key) for form, key in sorted(changed, key=lambda one: one[1])]
         if groups:
-            row = Import.objects.select_related("experiment", "asked_by").get(pk=self._import.pk)
+            row = _as_it_is(self._import)
             Reading(row, self._holding, self._hears, self._formats, follows=True).read_groups(groups)
 
     def _changes(self) -> list[_Seen]:
@@ -114,6 +113,11 @@ class _Following:
 
     def _group(self, form: Format, key: str) -> Group:
         return Group(form, [seen.document for seen in self._seen.values() if seen.whose == (form, key)])
+
+
+def _as_it_is(imported: Import) -> Import:
+    """The row as the database holds it now: its experiment is made with the first run."""
+    return Import.objects.select_related("asked_by", "experiment").get(pk=imported.pk)
 
 
 def _stamp(document: Document) -> tuple[int, int, int] | None:

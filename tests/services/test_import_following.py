@@ -114,6 +114,8 @@ def test_a_run_grows_with_its_file_and_ends_with_the_finished_one(
     assert (row.state, interchange.report_of(row).imported) == (Import.State.ENDED, 1)
     known = ImportedTrajectory.objects.get()
     assert (known.partial, known.file) == (False, "run.json")
+    assert row.experiment is not None
+    assert row.experiment.task_set == run.task.task_set
 
 
 def test_runs_of_a_folder_come_as_they_begin_and_stand_still_when_nobody_follows(
