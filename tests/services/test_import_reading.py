@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from lab.services import (
 )
 from lab.services.errors import FieldErrors
 from lab.services.facts import rebuild_facts
+from lab.services.import_holding import Holding
 from tests import builders
 from tests.services.import_lines import FORMATS, imported, lines, report, runs_of
 from tests.services.leaf_files import trajectory, write
@@ -380,13 +382,15 @@ def test_a_cancel_is_heard_between_two_trajectories_and_what_is_there_stays(give
         def read(self, documents: Sequence[Document]) -> Iterator[Found]:
             if documents[0].path.endswith("2.json"):
                 Import.objects.update(cancel_asked=True)
-                holding.wait(60)
+                end = time.monotonic() + 60
+                while not holding.cancelled and time.monotonic() < end:
+                    time.sleep(0.05)
             yield from super().read(documents)
 
-    holding = threading.Event()
     row = interchange.made_for_command(name="", paths=[given], follows=False, worker="w/1/1")
-    threading.Timer(2.0, holding.set).start()
-    read = import_reading.conduct(imported=row, formats=(Cancelling(),))
+    with Holding(row, StopSignal()) as holding:
+        import_reading.Reading(row, holding, lambda row: None, (Cancelling(),)).read()
+    read = Import.objects.get()
     assert read.state == Import.State.CANCELLED
     assert (report(read).imported, Run.objects.count()) == (2, 2)
 
