@@ -14,7 +14,7 @@ from docker.types import LogConfig
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes import docker_client, docker_program, docker_usage, starter
-from lab.engine.sandboxes.base import Image, SandboxSpec
+from lab.engine.sandboxes.base import Image, SandboxLimits, SandboxSpec
 from lab.engine.sandboxes.docker_connection import Stream
 from lab.engine.sandboxes.docker_shell import await_answers, greet
 
@@ -59,8 +59,28 @@ def create(
 
     Raises: one of docker_client.ERRORS.
     """
-    limits = spec.limits
-    host = client.api.create_host_config(
+    made = client.api.create_container(
+        image.identifier,
+        entrypoint=docker_program.shell_argv(),
+        command=[],
+        # A name alone takes the image's variable away: the shells get it with the command's environment.
+        environment=[name for name, _ in variables(config)],
+        user="0",
+        working_dir="/",
+        hostname="sandbox",
+        stdin_open=True,
+        healthcheck={"test": ["NONE"]},
+        stop_signal="SIGKILL",
+        labels={LABEL: label, LAB: labs_of(spec.scratch), STARTER: starter.own_mark()},
+        host_config=_host_config(client, spec.limits),
+        name=name,
+    )
+    return str(made["Id"])
+
+
+def _host_config(client: sdk.DockerClient, limits: SandboxLimits) -> dict[str, Any]:
+    """What a container may use of the machine, and what it may not. Raises: one of docker_client.ERRORS."""
+    config: dict[str, Any] = client.api.create_host_config(
         network_mode="bridge" if limits.network else "none",
         cap_drop=["ALL"],
         cap_add=CAPABILITIES,
@@ -74,27 +94,7 @@ def create(
         log_config=LogConfig(type=LogConfig.types.NONE),
         storage_opt=docker_usage.storage_options(client, limits.disk_bytes),
     )
-    made = client.api.create_container(
-        image.identifier,
-        entrypoint=docker_program.shell_argv(),
-        command=[],
-        # A name alone takes the image's variable away: the shells get it with the command's environment.
-        environment=[name for name, _ in variables(config)],
-        user="0",
-        working_dir="/",
-        hostname="sandbox",
-        stdin_open=True,
-        healthcheck={"test": ["NONE"]},
-        stop_signal="SIGKILL",
-        labels={
-            LABEL: label,
-            LAB: labs_of(spec.scratch),
-            STARTER: starter.own_mark(),
-        },
-        host_config=host,
-        name=name,
-    )
-    return str(made["Id"])
+    return config
 
 
 def further_shell(
