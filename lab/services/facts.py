@@ -319,7 +319,7 @@ def _summary(payload: JSONObject) -> str:
     arguments = payload["arguments"]
     plain = arguments.get("$plain", arguments)
     texts = {name: value if isinstance(value, list) else short_text(value) for name, value in plain.items()}
-    text = subject_of(payload["tool"], payload.get("executor") or "", texts).strip()
+    text = subject_of(short_text(payload["tool"]), short_text(payload.get("executor")), texts).strip()
     return text.splitlines()[0][:SUMMARY_CHARACTERS] if text else ""
 
 

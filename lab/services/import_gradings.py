@@ -14,7 +14,7 @@ from lab.engine.events import Event
 from lab.engine.formats.to_events import Timed, grading_events
 from lab.engine.formats.trajectory import FoundGrading, Grading, HarnessUsed, ModelUsed, Trajectory
 from lab.models import Attempt, Import, ImportedGrading, ImportedTrajectory, Run, Verification
-from lab.services import log
+from lab.services import interchange, log
 from lab.services.import_reports import ReportWriter
 from lab.services.import_storing import Stored, Storing
 from lab.services.imported_arms import Cleaner
@@ -63,9 +63,7 @@ class Gradings:
             LeaseLostError: somebody else reads the import, or it was ended.
             OSError, DatabaseError: nothing was added.
         """
-        identity = hashlib.sha256(
-            "\n".join([found.origin.sha256, found.origin.place, found.instance_id]).encode()
-        ).hexdigest()
+        identity = interchange.identity_of(found.origin.sha256, f"{found.origin.place}\n{found.instance_id}")
         runs = [one for one in self._by_instance.get(found.instance_id, ()) if _is_of(found, one)]
         known = None if runs else ImportedGrading.objects.filter(identity=identity).first()
         if known is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from typing import NamedTuple
 
 from lab.engine.formats.trajectory import FailedRequest, Item, ModelUsed, Note, Trajectory, Turn
@@ -13,6 +14,8 @@ from lab.engine.llm.base import Cost, Price, Usage
 _UNTIMED = "priced as of the import: when the call was made is not recorded"
 # What one call may cost at all: above it is a mistake.
 _MOST_DOLLARS = 100_000
+# What a call may take at all, a year: no date can be made of whatever somebody wrote.
+_LONGEST_SECONDS = 366 * 86_400.0
 _FROM_NAME = "the provider is taken from the model's name"
 # Names of models often begin with the provider, in the words of whatever sent the request.
 _PROVIDERS = {
@@ -73,22 +76,50 @@ def _named(used: ModelUsed, model: str) -> _Named:
     return _Named(begins_with, rest, from_name=True)
 
 
-def with_believable_costs(trajectory: Trajectory) -> tuple[Trajectory, tuple[Note, ...]]:
-    """The trajectory without costs that no call can have, which are not recorded then."""
-    if all(_has_price(item) for item in trajectory.items):
+def with_believable_figures(trajectory: Trajectory) -> tuple[Trajectory, tuple[Note, ...]]:
+    """The trajectory without costs that no call can have and times that none can take: not recorded then."""
+    items = tuple(map(_believable, trajectory.items))
+    seconds = trajectory.totals.seconds
+    lasted = seconds if _can_last(seconds) else None
+    notes = []
+    if any(_cost(was) != _cost(now) for was, now in zip(trajectory.items, items, strict=True)):
+        notes.append(Note(kind="lost", field="cost", detail="a recorded cost is no price of a call"))
+    if lasted != seconds or any(
+        _durations(was) != _durations(now) for was, now in zip(trajectory.items, items, strict=True)
+    ):
+        notes.append(Note(kind="lost", field="seconds", detail="a recorded time is longer than a year"))
+    if not notes:
         return trajectory, ()
-    items = tuple(map(_without_cost, trajectory.items))
-    note = Note(kind="lost", field="cost", detail="a recorded cost is no price of a call")
-    return dataclasses.replace(trajectory, items=items), (note,)
+    totals = dataclasses.replace(trajectory.totals, seconds=lasted)
+    return dataclasses.replace(trajectory, items=items, totals=totals), tuple(notes)
 
 
-def _without_cost(item: Item) -> Item:
-    if isinstance(item, (Turn, FailedRequest)) and not _has_price(item):
-        return dataclasses.replace(item, cost_reported=None)
+def _believable(item: Item) -> Item:
+    if not isinstance(item, (Turn, FailedRequest)):
+        return item
+    cost, seconds = item.cost_reported, item.seconds
+    if cost is not None and not (cost.is_finite() and 0 <= cost <= _MOST_DOLLARS):
+        item = dataclasses.replace(item, cost_reported=None)
+    if not _can_last(seconds):
+        item = dataclasses.replace(item, seconds=None)
+    if isinstance(item, Turn) and not all(_can_last(call.seconds) for call in item.calls):
+        calls = (
+            call if _can_last(call.seconds) else dataclasses.replace(call, seconds=None)
+            for call in item.calls
+        )
+        item = dataclasses.replace(item, calls=tuple(calls))
     return item
 
 
-def _has_price(item: Item) -> bool:
-    if not isinstance(item, (Turn, FailedRequest)) or item.cost_reported is None:
-        return True
-    return item.cost_reported.is_finite() and 0 <= item.cost_reported <= _MOST_DOLLARS
+def _can_last(seconds: float | None) -> bool:
+    return seconds is None or seconds <= _LONGEST_SECONDS
+
+
+def _cost(item: Item) -> Decimal | None:
+    return item.cost_reported if isinstance(item, (Turn, FailedRequest)) else None
+
+
+def _durations(item: Item) -> list[float | None]:
+    if isinstance(item, Turn):
+        return [item.seconds, *(call.seconds for call in item.calls)]
+    return [item.seconds] if isinstance(item, FailedRequest) else []

@@ -21,7 +21,7 @@ from lab.engine.formats.trajectory import Note, RecordedLog, Trajectory, Turn
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Experiment, Import, ImportedTrajectory, Run
 from lab.services import import_logs, interchange, log
-from lab.services.import_pricing import pricer, with_believable_costs
+from lab.services.import_pricing import pricer, with_believable_figures
 from lab.services.imported_arms import Cleaner, Place, Rows, standing
 from lab.services.transitions import transition
 
@@ -103,11 +103,11 @@ class Storing:
 
     def _there(self, row: ImportedTrajectory, trajectory: Trajectory) -> Stored:
         """The run of this trajectory; a new one where this import made it before its reader was killed."""
-        run, file = row.run, self._clean.text(trajectory.origin.file)
-        mine = row.made_by_id == self._import.pk
-        if not mine or (row.file, row.place) != (file, trajectory.origin.place[:_PLACES]):
+        run, origin = row.run, trajectory.origin
+        place = (self._clean.text(origin.file), self._clean.text(origin.place, _PLACES))
+        if row.made_by_id != self._import.pk or (row.file, row.place) != place:
             return Stored(run=run, new=False)
-        _, notes = with_believable_costs(trajectory)
+        _, notes = with_believable_figures(trajectory)
         return self._as_new(run, trajectory, row.seed_recorded, notes)
 
     def _as_new(
@@ -184,7 +184,7 @@ class Storing:
 
     def _new(self, trajectory: Trajectory, identity: str, also: Callable[[Run], None]) -> Stored:
         now = timezone.now()
-        trajectory, own_notes = with_believable_costs(trajectory)
+        trajectory, own_notes = with_believable_figures(trajectory)
         with transaction.atomic():
             self.guard()
             experiment = self._experiment_row()
@@ -280,7 +280,9 @@ class Storing:
 
         One that is still partial and has no name of its own is told by its place.
         """
-        growing = ImportedTrajectory.objects.filter(partial=True, format=trajectory.origin.format[:64])
+        growing = ImportedTrajectory.objects.filter(
+            partial=True, format=self._clean.text(trajectory.origin.format, 64)
+        )
         if trajectory.partial:
             growing = growing.filter(file=self._clean.text(trajectory.origin.file))
         if not growing.exists():
@@ -301,7 +303,7 @@ class Storing:
 
     def _grow(self, row: ImportedTrajectory, trajectory: Trajectory, identity: str) -> Stored:
         run = row.run
-        trajectory, notes = with_believable_costs(trajectory)
+        trajectory, notes = with_believable_figures(trajectory)
         place = self._rows.place(trajectory, run.experiment)
         events = list(_events(trajectory, place, run.seed, imported_at=run.created_at))
         grown = _grown(events)

@@ -455,15 +455,19 @@ def _first_time(trajectory: Trajectory) -> dt.datetime | None:
 
 
 def _before(at: dt.datetime | None, seconds: float | None) -> dt.datetime | None:
-    return None if at is None else at - dt.timedelta(seconds=min(seconds or 0.0, _LONGEST_SECONDS))
+    return None if at is None else _moved(at, -(seconds or 0.0))
 
 
 def _after(at: dt.datetime | None, seconds: float | None) -> dt.datetime | None:
-    return None if at is None else at + dt.timedelta(seconds=min(seconds or 0.0, _LONGEST_SECONDS))
+    return None if at is None else _moved(at, seconds or 0.0)
 
 
-# A year: a recorded duration beyond it is a mistake that no date should be made of.
-_LONGEST_SECONDS = 366 * 86_400.0
+def _moved(at: dt.datetime, seconds: float) -> dt.datetime:
+    """So much later; the same where no calendar goes so far."""
+    try:
+        return at + dt.timedelta(seconds=seconds)
+    except OverflowError:
+        return at
 
 
 def _between(start: dt.datetime | None, end: dt.datetime | None) -> float | None:
