@@ -21,6 +21,7 @@ from lab.engine.llm.base import Cost
 from lab.models import Blob, Endpoint, Experiment, Role, Run
 from lab.services import blobs, exports, log
 from lab.services.errors import AccessDeniedError
+from lab.services.exported_runs import Loading
 from lab.services.records import FOR_OPERATORS
 from tests import builders
 from tests.web.test_masked_pages import KEY, SECRET, sample_events
@@ -226,7 +227,7 @@ def test_one_run_is_read_at_a_time() -> None:
     export = exports.of_experiment(
         by=builders.person(Role.VIEWER), experiment=run.experiment, format_name="atif"
     )
-    loaded = exports.Loading(sees_hidden=True).runs(exports.runs_of(run.experiment))
+    loaded = Loading(sees_hidden=True).runs(exports.runs_of(run.experiment))
     with CaptureQueriesContext(
         connection,
     ) as queries:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 
 from lab.models import Role, Run
@@ -34,7 +33,7 @@ def test_a_run_is_a_file_that_no_browser_shows(viewer: Client, run: Run, name: s
         pytest.importorskip("pyarrow")
     answer = viewer.get(f"/runs/{run.pk}/export?format={name}")
     assert answer.status_code == 200
-    assert isinstance(answer, StreamingHttpResponse)
+    assert answer.streaming
     assert answer.headers["Content-Disposition"].startswith(f'attachment; filename="run-{run.pk}')
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "html" not in answer.headers["Content-Type"]
