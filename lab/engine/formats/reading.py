@@ -12,6 +12,7 @@ from lab.engine.llm.base import JSONObject
 
 # Seconds since 1970 lie between 2001 and 2286; more digits are milliseconds, microseconds, nanoseconds.
 _EPOCH_SECONDS = (1e9, 1e10)
+_FIRST_YEAR = 2001
 _LARGEST_COUNT = 2**53
 
 
@@ -69,9 +70,13 @@ def dollars(value: Any) -> Decimal | None:
 
 
 def moment(value: Any) -> dt.datetime | None:
-    """A point in time: ISO 8601 (without a zone it is taken as UTC), or a number since 1970."""
+    """A point in time from 2001 on: ISO 8601 (without a zone it is taken as UTC), or a number since 1970.
+
+    None for earlier ones: programs write 0001-01-01 or 1970-01-01 where they know of no time.
+    """
     if isinstance(value, str):
-        return _iso_moment(value.strip())
+        found = _iso_moment(value.strip())
+        return None if found is None or found.year < _FIRST_YEAR else found
     since = number(value)
     if since is None:
         return None
