@@ -26,6 +26,8 @@ from lab.engine.sandboxes.docker_shell import await_answers, greet, tell
 PREPARED = "prepared"
 _NAME = "trajectory-lab."
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
+# As a shell says them, each behind the mark of what was asked.
+_ANSWERS = re.compile(rb"\0[0-9a-f]{16} [^\n]*\n?")
 # How long a prepared container may take to answer; one that does not is replaced by another.
 _HAND_OUT_SECONDS = 10.0
 
@@ -165,16 +167,19 @@ def _doing(image: Image) -> str:
 
 
 def _said(asked: Sequence[Exchange]) -> str:
-    said = b"".join(one.stderr.result().head + one.stdout.result().head for one in asked)
-    return " ".join(said.decode("utf-8", "replace").split())[-300:]
+    """What came that answers nothing: the last one asked was given all of it, with the others' answers."""
+    last = asked[-1]
+    said = _ANSWERS.sub(b"", last.stderr.result().head + last.stdout.result().head)
+    return " ".join(said.decode("utf-8", "replace").replace("\0", " ").split())[-300:]
 
 
 def _require_set_up(made: Booted, asked: Sequence[Exchange], source: Source) -> None:
     """Raises: SandboxLostError: the first of the orders, to set up, was not carried out."""
     if asked[0].answer == [b"B"]:
         raise SandboxLostError(
-            f"{_doing(source.image)}: its working directory {source.spec.workspace} could not be made "
-            f"({_said(asked)})",
+            f"environment.working_directory: {source.spec.workspace!r} could not be made in the image "
+            f"{source.image.reference} ({_said(asked)}); name a folder that it has, or a path where one can "
+            "be made",
             retryable=False,
         )
     if asked[0].answer != [b"S"]:

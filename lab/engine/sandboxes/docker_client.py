@@ -21,6 +21,9 @@ ANSWER_SECONDS = 25
 ERRORS = (DockerException, requests.RequestException, OSError, ValueError)
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 INSTALL = "install Docker (on Debian: `apt-get install docker.io`) and start its daemon"
+_MEND_ADDRESS = (
+    "mend the address in LAB_DOCKER_HOST or DOCKER_HOST (unix:///var/run/docker.sock or tcp://HOST:PORT)"
+)
 
 # One client for each daemon and process: a forked child must not use its parent's connections.
 _clients: dict[tuple[int, str], docker.DockerClient] = {}
@@ -54,6 +57,51 @@ _REFUSED = (
         "the registry cannot be reached from the daemon; check the image's name and the daemon's network",
     ),
     (r"unable to find user", "the image has no such user; name another, or its number"),
+)
+
+
+# Where no daemon gave an answer of its own: what to do, and whether another attempt makes sense.
+_UNREACHED = (
+    (
+        r"timed out",
+        f"the Docker daemon does not answer within {ANSWER_SECONDS} s; it hangs or is overloaded: "
+        "see its log (`journalctl -u docker`)",
+        True,
+    ),
+    (
+        r"permission denied|PermissionError",
+        "its socket may not be used by this user; add the user to the group docker "
+        "(who may use the socket is root on that machine) and sign in again",
+        False,
+    ),
+    (
+        r"NameResolutionError|failed to resolve|name or service not known|name resolution",
+        f"no machine of that name is known; {_MEND_ADDRESS}",
+        True,
+    ),
+    (
+        r"no route to host|is unreachable",
+        f"that machine cannot be reached from here; look at the network, or {_MEND_ADDRESS}",
+        True,
+    ),
+    (
+        r"HTTP request to an HTTPS server",
+        "it asks for TLS; set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the folder of the certificates",
+        False,
+    ),
+    (
+        # As a web server, a proxy or another service answers when it is asked for a daemon's version.
+        r"server API version: .*(404 Client Error|<html|<!doctype|expecting value)"
+        r"|invalid response from docker daemon|BadStatusLine",
+        f"what answers there is no Docker daemon; {_MEND_ADDRESS}",
+        True,
+    ),
+    (r"invalid bind address|paramiko", f"it is of no kind that can be used; {_MEND_ADDRESS}", False),
+    (
+        r"FileNotFoundError|no such file|refused",
+        f"no Docker daemon answers there; {INSTALL}, or set LAB_DOCKER_HOST",
+        True,
+    ),
 )
 
 
@@ -103,32 +151,24 @@ def is_being_removed(error: BaseException) -> bool:
 
 def _reason(error: BaseException) -> tuple[str, bool]:
     if isinstance(error, APIError):
-        said = _said(error)
+        text = said(error)
         for pattern, way_out in _REFUSED:
-            if re.search(pattern, said, re.IGNORECASE | re.DOTALL):
-                return f"{way_out} (docker says: {said})", False
+            if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
+                return f"{way_out} (docker says: {text})", False
         if isinstance(error, ImageNotFound):
-            return f"there is no such image; pull, build or import it first (docker says: {said})", False
-        return f"docker says: {said}", True
+            return f"there is no such image; pull, build or import it first (docker says: {text})", False
+        return f"docker says: {text}", True
     text = str(error)
-    if isinstance(error, requests.Timeout | TimeoutError) or "timed out" in text.lower():
-        return (
-            f"the Docker daemon does not answer within {ANSWER_SECONDS} s; it hangs or is overloaded: "
-            "see its log (`journalctl -u docker`)",
-            True,
-        )
-    if "Permission denied" in text or "PermissionError" in text:
-        return (
-            "its socket may not be used by this user; add the user to the group docker "
-            "(who may use the socket is root on that machine) and sign in again",
-            False,
-        )
-    if any(sign in text for sign in ("FileNotFoundError", "No such file", "ConnectionRefused", "refused")):
-        return f"no Docker daemon answers there; {INSTALL}, or set LAB_DOCKER_HOST", True
-    return " ".join(text.split())[-500:] or type(error).__name__, True
+    if isinstance(error, requests.Timeout | TimeoutError):
+        text = f"timed out: {text}"
+    for pattern, way_out, retryable in _UNREACHED:
+        if re.search(pattern, text, re.IGNORECASE | re.DOTALL):
+            return way_out, retryable
+    return " ".join(text.split())[-500:].rstrip(".") or type(error).__name__, True
 
 
-def _said(error: APIError) -> str:
+def said(error: APIError) -> str:
+    """What the daemon gives as the reason, in one line."""
     return " ".join(str(error.explanation or error).split())[-600:].rstrip(".")
 
 

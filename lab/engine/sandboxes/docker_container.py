@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]
 # The kept shells and the guard of a command must always find a place.
 _SPARE_PROCESSES = 8
 _CPU_PERIOD_MICROSECONDS = 100_000
+# What the daemon says of a user or group that is not in the image, or of a number that none can have.
+_NO_USER = re.compile(r"unable to find (user|group)|uids and gids must be", re.IGNORECASE)
 READY_SECONDS = 20.0
 _GONE_SECONDS = 25.0
 
@@ -100,12 +103,21 @@ def _host_config(client: sdk.DockerClient, limits: SandboxLimits) -> dict[str, A
 def further_shell(
     client: sdk.DockerClient, identifier: str, user: str, begin: Callable[[bytes], bytes]
 ) -> Stream:
+    """Another kept shell in a container that runs, told `begin` and ready for commands of `user`.
+
+    Raises: SandboxLostError: it could not be started, or the image has no such user.
+    """
     stream = None
     try:
         stream = Stream(docker_client.execute(client, identifier, docker_program.shell_argv(), user))
-        asked = greet(stream, [begin])
+        try:
+            asked = greet(stream, [begin])
+        except SandboxLostError:
+            _require_user(client, identifier, user)
+            raise
         if await_answers(stream, asked, READY_SECONDS):
             return stream
+        _require_user(client, identifier, user)
         said = asked[0].stderr.result().head + asked[0].stdout.result().head
         reason = said.decode("utf-8", "replace").strip()[-300:] or why_lost(client, identifier)
         raise SandboxLostError(f"No further shell could be started in the sandbox: {reason}")
@@ -114,6 +126,25 @@ def further_shell(
     finally:
         if stream is not None and not stream.pid:
             stream.close()
+
+
+def _require_user(client: sdk.DockerClient, identifier: str, user: str) -> None:
+    """Raises: SandboxLostError: the image has no such user; one of docker_client.ERRORS: anything else.
+
+    Tried with a process that nobody listens to: of that the daemon says in its answer what is wrong, and
+    not in a stream that may be gone before it was read.
+    """
+    try:
+        made = client.api.exec_create(identifier, ["/bin/sh", "-c", ":"], user=user, workdir="/")
+        client.api.exec_start(made["Id"], detach=True)
+    except sdk.errors.APIError as error:
+        if not _NO_USER.search(str(error)):
+            raise
+        raise SandboxLostError(
+            f"environment.user: {user!r} is no user of the image (docker says: {docker_client.said(error)}); "
+            'name a user and a group that its /etc/passwd and /etc/group hold, or numbers as in "1000:1000"',
+            retryable=False,
+        ) from error
 
 
 def kill_from_outside(client: sdk.DockerClient, identifier: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import signal
 import subprocess
@@ -147,6 +148,44 @@ def test_a_missing_image_is_told_without_a_container(scratch: Path) -> None:
     with pytest.raises(SandboxLostError, match="no/such"):
         DockerProvider().start(spec)
     assert docker_host.labelled("missing") == []
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [("nobodyhere", "find user"), ("agent:nogroup2", "find group"), ("-1:0", "range")],
+    ids=["user", "group", "number"],
+)
+def test_a_user_that_the_image_does_not_have_is_told_by_field_value_and_way_out(
+    start_in: StartIn, user: str, reason: str
+) -> None:
+    sandbox = start_in(user=user)
+    with pytest.raises(SandboxLostError, match="name a user") as told:
+        sandbox.exec(["id"], timeout=60)
+    assert f"environment.user: {user!r}" in str(told.value)
+    assert reason in str(told.value)
+    assert not told.value.retryable
+
+
+@pytest.mark.parametrize("workspace", ["/etc/passwd", "/etc/passwd/below", "/proc/nowhere"])
+def test_a_working_directory_that_cannot_be_made_is_told_once_and_leaves_nothing(
+    scratch: Path, workspace: str
+) -> None:
+    spec = SandboxSpec(
+        label="no-folder",
+        scratch=scratch / "sandboxes",
+        image=docker_host.busybox_image(),
+        workspace=workspace,
+    )
+    with pytest.raises(SandboxLostError, match="name a folder") as told:
+        DockerProvider().start(spec)
+    text = str(told.value)
+    assert f"environment.working_directory: {workspace!r}" in text
+    assert text.isprintable()
+    assert text.count("mkdir:") == 1
+    # Nothing stands between what mkdir said and the bracket's end.
+    assert re.search(r"(File exists|Not a directory|No such file or directory)\)", text)
+    assert not told.value.retryable
+    assert docker_host.labelled("no-folder") == []
 
 
 def test_a_container_is_made_without_rights_mounts_logs_or_swap(start_in: StartIn) -> None:
