@@ -315,7 +315,7 @@ def test_everything_works_without_script_as_well(
     assert controls(tab) == ["pause", "message", "limit", "cancel"]
 
 
-@pytest.mark.parametrize("width", [390, 800, 1440])
+@pytest.mark.parametrize("width", [390, 800, 1200, 1440])
 def test_the_buttons_fit_their_window_and_do_what_they_say(
     browser: Browser, tab: Tab, admin: Any, width: int
 ) -> None:
@@ -328,7 +328,7 @@ def test_the_buttons_fit_their_window_and_do_what_they_say(
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
             if width < 1200:
-                page.locator("details.menu summary").click()
+                page.locator("details.menu.in-narrow summary").click()
             page.get_by_role("button", name="Message…").locator("visible=true").click()
             expect(page.locator("#ask-dialog textarea")).to_be_focused()
             page.keyboard.press("Escape")
