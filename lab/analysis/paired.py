@@ -1,0 +1,268 @@
+"""Two arms on the same tasks: who is better, by how much, and whether chance would do as well.
+
+A pair is a task that both arms tried. With one attempt a task the pairs that differ decide (McNemar, exact,
+with Tango's interval); with several, the differences of the tasks' means (Student's t).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+
+from lab.analysis.estimates import Interval, Unknown
+from lab.analysis.rates import LEVEL, clustered_error, standard_error, wilson_limits
+
+NO_PAIR = "no task was tried by both"
+NEVER_DIFFER = "they never differ"
+
+
+class Discordance(NamedTuple):
+    """One attempt a task: how many tasks both resolve, only the first, only the second, neither."""
+
+    both: int
+    first_only: int
+    second_only: int
+    neither: int
+
+    @property
+    def n(self) -> int:
+        return sum(self)
+
+    @property
+    def difference(self) -> float:
+        """The first's rate minus the second's. Raises: ZeroDivisionError without a task."""
+        return (self.first_only - self.second_only) / self.n
+
+
+class Tested(NamedTuple):
+    """A test of "no difference": its p value, two-sided, and which test it was."""
+
+    p: float
+    method: str
+    statistic: float | None = None
+
+
+def mcnemar(table: Discordance) -> Tested | Unknown:
+    """The exact test on the pairs that differ. Arms that never differ give p = 1, not 0."""
+    if table.n == 0:
+        return Unknown(NO_PAIR)
+    differing = table.first_only + table.second_only
+    if differing == 0:
+        return Tested(1.0, "exact McNemar")
+    p = stats.binomtest(table.first_only, differing).pvalue
+    return Tested(float(p), "exact McNemar")
+
+
+def mid_p(table: Discordance) -> Tested | Unknown:
+    """McNemar with half the probability of what was seen: less conservative than the exact test."""
+    exact = mcnemar(table)
+    if isinstance(exact, Unknown):
+        return exact
+    differing = table.first_only + table.second_only
+    if differing == 0:
+        return Tested(1.0, "mid-p McNemar")
+    seen = float(stats.binom.pmf(table.first_only, differing, 0.5))
+    return Tested(min(1.0, exact.p - seen), "mid-p McNemar")
+
+
+def tango(table: Discordance, *, level: float = LEVEL) -> Interval | Unknown:
+    """Tango's score interval of the difference: holds for few tasks, and where arms never differ."""
+    if table.n == 0:
+        return Unknown(NO_PAIR)
+    z = float(stats.norm.ppf((1 + level) / 2))
+    b, c, n = table.first_only, table.second_only, table.n
+
+    def score(delta: float) -> float:
+        """How far the table lies from a difference of `delta`, in standard errors."""
+        half = -b - c + (2 * n - b + c) * delta
+        root = half * half + 8 * n * c * delta * (1 - delta)
+        second = (math.sqrt(max(0.0, root)) - half) / (4 * n)
+        squared = n * (2 * second + delta * (1 - delta))
+        distance = b - c - n * delta
+        if squared <= 0:
+            return 0.0 if distance == 0 else math.copysign(math.inf, distance)
+        return distance / math.sqrt(squared)
+
+    low = _crossing(lambda delta: score(delta) - z, -1.0, table.difference)
+    high = _crossing(lambda delta: score(delta) + z, table.difference, 1.0)
+    return Interval(low, high)
+
+
+def _crossing(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function passes 0 between the two, or the edge it has not passed there."""
+    edge = 1e-12
+    below, above = low + edge, high - edge
+    at_low, at_high = function(below), function(above)
+    if at_low <= 0:
+        return low
+    if at_high >= 0:
+        return high
+    return float(optimize.brentq(function, below, above, xtol=1e-12))
+
+
+def newcombe(table: Discordance, *, level: float = LEVEL) -> Interval | Unknown:
+    """Newcombe's square-and-add interval of the difference, from Wilson's of both rates."""
+    if table.n == 0:
+        return Unknown(NO_PAIR)
+    n = table.n
+    first, second = table.both + table.first_only, table.both + table.second_only
+    low1, high1 = wilson_limits(first, n, level=level)
+    low2, high2 = wilson_limits(second, n, level=level)
+    phi = _correlation(table)
+    p1, p2 = first / n, second / n
+    down = _square_and_add(p1 - low1, high2 - p2, phi)
+    up = _square_and_add(high1 - p1, p2 - low2, phi)
+    return Interval(p1 - p2 - down, p1 - p2 + up)
+
+
+def _square_and_add(left: float, right: float, phi: float) -> float:
+    return math.sqrt(max(0.0, left**2 - 2 * phi * left * right + right**2))
+
+
+def _correlation(table: Discordance) -> float:
+    """The correlation of the two outcomes, corrected for continuity as Newcombe does where it is positive."""
+    a, b, c, d = table
+    margins = (a + b) * (c + d) * (a + c) * (b + d)
+    if margins == 0:
+        return 0.0
+    product = a * d - b * c
+    if product > 0:
+        return max(product - table.n / 2, 0) / math.sqrt(margins)
+    return product / math.sqrt(margins)
+
+
+def chance_first_is_better(table: Discordance) -> float | Unknown:
+    """P(the first's true rate is higher) under a flat Dirichlet prior over the four outcomes."""
+    if table.n == 0:
+        return Unknown(NO_PAIR)
+    return float(stats.beta.sf(0.5, table.first_only + 1, table.second_only + 1))
+
+
+class MeanDifference(NamedTuple):
+    """Several attempts a task: the mean of the tasks' differences, with Student's t over tasks.
+
+    `correlation` is that of the two arms' task means; NaN never: an `Unknown` where one of them is constant.
+    """
+
+    difference: float
+    error: float
+    interval: Interval
+    p: float
+    statistic: float
+    n: int
+    unpaired_error: float
+    correlation: float | Unknown
+
+
+def mean_difference(
+    first: Sequence[float], second: Sequence[float], *, level: float = LEVEL
+) -> MeanDifference | Unknown:
+    """The paired difference of task means, in the same order.
+
+    Raises:
+        ValueError: another number of tasks in the two.
+    """
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    n = len(differences)
+    if n < 2:
+        return Unknown(NO_PAIR if n == 0 else "one task says nothing about others")
+    error = standard_error(differences)
+    if error == 0:
+        why = NEVER_DIFFER if differences[0] == 0 else "they differ by the same on every task"
+        return Unknown(why)
+    tested = stats.ttest_rel(first, second)
+    interval = tested.confidence_interval(level)
+    unpaired = math.hypot(standard_error(first), standard_error(second))
+    return MeanDifference(
+        math.fsum(differences) / n,
+        error,
+        Interval(float(interval.low), float(interval.high)),
+        float(tested.pvalue),
+        float(tested.statistic),
+        n,
+        unpaired,
+        _pearson(first, second),
+    )
+
+
+def _pearson(first: Sequence[float], second: Sequence[float]) -> float | Unknown:
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return Unknown("one of them came out the same on every task")
+    return float(stats.pearsonr(first, second).statistic)
+
+
+class ClusteredDifference(NamedTuple):
+    """The same difference with a standard error over repositories: a sensitivity line."""
+
+    error: float
+    interval: Interval
+    p: float
+    clusters: int
+
+
+def clustered_difference(
+    first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], *, level: float = LEVEL
+) -> ClusteredDifference | Unknown:
+    """Raises: ValueError for other numbers of tasks."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    found = clustered_error(differences, clusters)
+    if isinstance(found, Unknown):
+        return found
+    if found.error == 0:
+        return Unknown("the repositories' differences are all the same")
+    mean = math.fsum(differences) / len(differences)
+    p = 2 * float(stats.t.sf(abs(mean) / found.error, found.clusters - 1))
+    return ClusteredDifference(found.error, found.interval(mean, level=level), p, found.clusters)
+
+
+_MOST_EXACT = 20
+
+
+def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unknown:
+    """Signs of the differences flipped in every way (99,999 ways, with many tasks): no normality needed."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not differences:
+        return Unknown(NO_PAIR)
+    if not any(differences):
+        return Unknown(NEVER_DIFFER)
+    moved = [one for one in differences if one != 0]
+    # As many as there are ways are all the ways.
+    resamples = 2**_MOST_EXACT if len(moved) <= _MOST_EXACT else 99_999
+    found = stats.permutation_test(
+        (moved,), _mean_of, permutation_type="samples", n_resamples=resamples, rng=20260101, vectorized=True
+    )
+    return Tested(float(found.pvalue), "sign-flip permutation")
+
+
+def _mean_of(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    mean: np.ndarray = values.mean(axis=axis)
+    return mean
+
+
+Correction = Literal["holm", "benjamini-hochberg"]
+
+
+def corrected(p_values: Sequence[float | Unknown], method: Correction = "holm") -> list[float | Unknown]:
+    """p values of all pairs shown, for having been looked at together.
+
+    Holm for claims, Benjamini and Hochberg for exploring. What has no p value is no test and counts as none.
+    """
+    known = [(p, place) for place, p in enumerate(p_values) if not isinstance(p, Unknown)]
+    known.sort()
+    count = len(known)
+    found: list[float | Unknown] = list(p_values)
+    if method == "holm":
+        highest = 0.0
+        for rank, (p, place) in enumerate(known):
+            highest = max(highest, min(1.0, (count - rank) * p))
+            found[place] = highest
+    else:
+        lowest = 1.0
+        for rank, (p, place) in reversed(list(enumerate(known))):
+            lowest = min(lowest, count / (rank + 1) * p)
+            found[place] = lowest
+    return found

@@ -1,0 +1,226 @@
+"""Resolve rates: one attempt a task or several, with intervals, pass@k and where the variance comes from.
+
+A rate is the mean over tasks of the mean over attempts (avg@k). Tasks are the sample; attempts of one task
+are no new tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+from lab.analysis.estimates import Estimate, Interval, Unknown
+
+LEVEL = 0.95
+NO_TASK = "there is no task"
+ONE_TASK = "one task says nothing about others"
+
+
+def wilson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknown:
+    """Wilson's score interval of one rate with one attempt a task.
+
+    Raises:
+        ValueError: more successes than tries, or a negative number.
+    """
+    _check(successes, n)
+    return Unknown(NO_TASK) if n == 0 else Interval(*wilson_limits(successes, n, level=level))
+
+
+def wilson_limits(successes: int, n: int, *, level: float = LEVEL) -> tuple[float, float]:
+    """The two limits of `wilson`, of at least one task."""
+    found = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def clopper_pearson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknown:
+    """The exact interval: never too narrow, often too wide.
+
+    Raises:
+        ValueError: as `wilson`.
+    """
+    _check(successes, n)
+    if n == 0:
+        return Unknown(NO_TASK)
+    found = stats.binomtest(successes, n).proportion_ci(level, method="exact")
+    return Interval(float(found.low), float(found.high))
+
+
+def credible(successes: int, n: int, *, level: float = LEVEL) -> Interval:
+    """The equal-tailed interval of Beta(1 + k, 1 + n - k): a flat prior, so it exists for n = 0 too.
+
+    Raises:
+        ValueError: as `wilson`.
+    """
+    _check(successes, n)
+    low, high = stats.beta.interval(level, 1 + successes, 1 + n - successes)
+    return Interval(float(low), float(high))
+
+
+def _check(successes: int, n: int) -> None:
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} of {n} is no count of successes")
+
+
+def pass_at_k(n: int, successes: int, k: int) -> float | Unknown:
+    """The chance that at least one of `k` attempts succeeds, from `n` attempts with `successes`."""
+    if k > n:
+        return Unknown(f"it needs {k} attempts a task and there are {n}")
+    return float(stats.hypergeom.sf(0, n, successes, k))
+
+
+def pass_hat_k(n: int, successes: int, k: int) -> float | Unknown:
+    """The chance that all of `k` attempts succeed (pass^k)."""
+    if k > n:
+        return Unknown(f"it needs {k} attempts a task and there are {n}")
+    return float(stats.hypergeom.pmf(k, n, successes, k))
+
+
+class TaskResult(NamedTuple):
+    """How often a task was resolved in how many attempts. `cluster`: its repository."""
+
+    successes: int
+    attempts: int
+    cluster: Hashable = None
+
+    @property
+    def mean(self) -> float:
+        return self.successes / self.attempts
+
+
+def average(results: Sequence[TaskResult]) -> Estimate | Unknown:
+    """avg@k with the interval that the number of attempts calls for.
+
+    One attempt a task: Wilson. Several: the mean of the tasks' means with Student's t over tasks. Tasks
+    without an attempt are no part of it.
+    """
+    tried = [one for one in results if one.attempts]
+    if not tried:
+        return Unknown(NO_TASK)
+    value = math.fsum(one.mean for one in tried) / len(tried)
+    if all(one.attempts == 1 for one in tried):
+        interval = wilson(sum(one.successes for one in tried), len(tried))
+        return Estimate(value, interval, len(tried), "Wilson")
+    return _mean([one.mean for one in tried])
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    n = len(values)
+    value = math.fsum(values) / n
+    if n < 2:
+        return Estimate(value, Unknown(ONE_TASK), n, "t over tasks")
+    error = standard_error(values)
+    if error == 0:
+        why = "all tasks came out the same, and an interval of no width would say too much"
+        return Estimate(value, Unknown(why), n, "t over tasks", error)
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
+    # A rate lies between 0 and 1 whatever a symmetric interval says.
+    interval = Interval(max(0.0, value - reach), min(1.0, value + reach))
+    return Estimate(value, interval, n, "t over tasks", error)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """s / sqrt(n), of at least two values.
+
+    Raises:
+        ValueError: fewer than two.
+    """
+    n = len(values)
+    if n < 2:
+        raise ValueError("a standard error needs two values")
+    mean = math.fsum(values) / n
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+
+
+class ClusteredError(NamedTuple):
+    """A standard error that allows for what tasks of a cluster share, of `clusters` clusters.
+
+    `uncorrected` is Miller's formula, `error` that times sqrt(G / (G - 1)).
+    """
+
+    error: float
+    uncorrected: float
+    clusters: int
+
+    def interval(self, value: float, *, level: float = LEVEL) -> Interval:
+        """Student's t with one degree less than there are clusters."""
+        reach = float(stats.t.ppf((1 + level) / 2, self.clusters - 1)) * self.error
+        return Interval(value - reach, value + reach)
+
+
+def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> ClusteredError | Unknown:
+    """A sensitivity line: with few clusters it is itself a poor estimate, so show their number.
+
+    Raises:
+        ValueError: another number of clusters than of values.
+    """
+    if len(values) != len(clusters):
+        raise ValueError("each value has one cluster")
+    groups = len(set(clusters))
+    if groups < 2:
+        return Unknown("all tasks are of one repository" if values else NO_TASK)
+    mean = math.fsum(values) / len(values)
+    sums: dict[Hashable, float] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + value - mean
+    plain = math.sqrt(math.fsum(one**2 for one in sums.values())) / len(values)
+    return ClusteredError(plain * math.sqrt(groups / (groups - 1)), plain, groups)
+
+
+class Variance(NamedTuple):
+    """Where a rate's variance comes from: mean squares, variances, the intraclass correlation."""
+
+    between_square: float
+    within_square: float
+    between: float
+    within: float
+    correlation: float
+    tasks: int
+
+    def error(self, attempts: int) -> float:
+        """The rate's standard error if each task had so many attempts."""
+        return math.sqrt((self.between + self.within / attempts) / self.tasks)
+
+
+def variance(results: Sequence[TaskResult]) -> Variance | Unknown:
+    """A one-way analysis of variance of attempts in tasks; a negative part between tasks counts as 0."""
+    tried = [one for one in results if one.attempts]
+    counts = {one.attempts for one in tried}
+    if len(tried) < 2:
+        return Unknown(ONE_TASK if tried else NO_TASK)
+    if len(counts) > 1:
+        return Unknown("tasks have different numbers of attempts")
+    (k,) = counts
+    if k < 2:
+        return Unknown("one attempt a task does not show how attempts differ")
+    n = len(tried)
+    grand = math.fsum(one.mean for one in tried) / n
+    between_square = k * math.fsum((one.mean - grand) ** 2 for one in tried) / (n - 1)
+    # Of k attempts with s successes the squares around their mean sum to s * (k - s) / k.
+    within_square = math.fsum(one.successes * (k - one.successes) / k for one in tried) / (n * (k - 1))
+    between = max(0.0, (between_square - within_square) / k)
+    whole = between_square + (k - 1) * within_square
+    if whole == 0:
+        return Unknown("all attempts came out the same")
+    correlation = (between_square - within_square) / whole
+    return Variance(between_square, within_square, between, within_square, correlation, n)
+
+
+def envelope(results: Sequence[TaskResult], k: int) -> tuple[float, float] | Unknown:
+    """pass@k and pass^k as means over tasks: the rate's upper and lower edge for k attempts."""
+    tried = [one for one in results if one.attempts]
+    short = [one for one in tried if one.attempts < k]
+    if not tried:
+        return Unknown(NO_TASK)
+    if short:
+        return Unknown(f"{len(short)} of {len(tried)} tasks have fewer than {k} attempts")
+    some = [pass_at_k(one.attempts, one.successes, k) for one in tried]
+    every = [pass_hat_k(one.attempts, one.successes, k) for one in tried]
+    return _average_of(some), _average_of(every)
+
+
+def _average_of(values: Sequence[float | Unknown]) -> float:
+    known = [value for value in values if not isinstance(value, Unknown)]
+    return math.fsum(known) / len(known)
