@@ -1,7 +1,12 @@
 """Looks after containers that run: one that writes too much, and a daemon that no longer answers.
 
-One thread a process. A daemon that is restarted closes its connections and is noticed by them; one that hangs
-is noticed here, as otherwise a long command would wait for it until its time-out.
+A daemon that is restarted closes its connections and is noticed by them; one that hangs is noticed here, as
+otherwise a long command would wait for it until its time-out.
+
+Two threads a process: one asks the daemons whether they answer, whatever the other one waits for, which asks
+for sizes. Of these one is asked for after the other, so that a daemon adds up the files of one container at a
+time for each process. A container's look is late by at most ANSWER_SECONDS for each other one of this process
+whose files are many; and a worker child, where runs are, has one sandbox at a time.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ _UNKNOWN_TIMES = 3
 # How often the daemon must answer, and how long it may take.
 _PING_SECONDS = 10.0
 _PATIENCE_SECONDS = 12
+# Between two looks at what is due.
+_PAUSE_SECONDS = 0.5
 
 
 class _Watched:
@@ -48,9 +55,9 @@ class Watch:
 
     def __init__(self) -> None:
         self._containers: dict[str, _Watched] = {}
-        # The thread and those who start and stop sandboxes.
+        # The threads and those who start and stop sandboxes.
         self._changing = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._is_running = False
         self._changed = threading.Event()
 
     def add(
@@ -62,24 +69,38 @@ class Watch:
         """
         with self._changing:
             self._containers[identifier] = _Watched(client, identifier, most, tell)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="docker-watch", daemon=True)
-                self._thread.start()
+            if not self._is_running:
+                self._is_running = True
+                for look in (self._look_at_sizes, self._look_at_daemons):
+                    threading.Thread(target=look, name="docker-watch", daemon=True).start()
         self._changed.set()
 
     def remove(self, identifier: str) -> None:
         with self._changing:
             self._containers.pop(identifier, None)
 
-    def _run(self) -> None:
+    def _watched(self) -> list[_Watched]:
+        """Those there are; none: once there may be some again."""
+        with self._changing:
+            watched = list(self._containers.values())
+            if not watched:
+                self._changed.clear()
+        if not watched:
+            self._changed.wait()
+        return watched
+
+    def _look_at_sizes(self) -> None:
+        while True:
+            for one in self._watched():
+                if one.most is not None and time.monotonic() >= one.due:
+                    self._weigh(one, one.most)
+            time.sleep(_PAUSE_SECONDS)
+
+    def _look_at_daemons(self) -> None:
         answered: dict[int, float] = {}
         while True:
-            with self._changing:
-                watched = list(self._containers.values())
-                if not watched:
-                    self._changed.clear()
+            watched = self._watched()
             if not watched:
-                self._changed.wait()
                 answered.clear()
                 continue
             now = time.monotonic()
@@ -87,10 +108,7 @@ class Watch:
                 if now - answered.setdefault(id(client), now - _PING_SECONDS / 2) >= _PING_SECONDS:
                     self._ping(client)
                     answered[id(client)] = time.monotonic()
-            for one in watched:
-                if one.most is not None and time.monotonic() >= one.due:
-                    self._weigh(one, one.most)
-            time.sleep(0.5)
+            time.sleep(_PAUSE_SECONDS)
 
     def _ping(self, client: sdk.DockerClient) -> None:
         url = f"{client.api.base_url}/_ping"
@@ -113,14 +131,12 @@ class Watch:
             one.due = time.monotonic() + _LOOK_SECONDS
             if one.unknown >= _UNKNOWN_TIMES:
                 reason = f"could not be told {_UNKNOWN_TIMES} times in a row, as with millions of files"
-                self._end_and_kill(
-                    one, f"How much the sandbox wrote {reason}; its limit is {most / 1e9:.2f} GB"
-                )
+                self._end_and_kill(one, f"How much the sandbox wrote {reason}; its limit is {_size(most)}")
             return
         now = time.monotonic()
         one.unknown, one.due = 0, now + max(_LOOK_SECONDS, _COSTS * (now - began))
         if written > most:
-            self._end_and_kill(one, f"The sandbox wrote more than {most / 1e9:.2f} GB, its limit")
+            self._end_and_kill(one, f"The sandbox wrote more than {_size(most)}, its limit")
 
     def _end_and_kill(self, one: _Watched, reason: str) -> None:
         self._end(
@@ -138,6 +154,13 @@ def _is_untold(error: BaseException) -> bool:
     """Whether a daemon that is there could not say a size, or not in time."""
     status = getattr(getattr(error, "response", None), "status_code", 0)
     return isinstance(error, requests.ReadTimeout) or status >= 500
+
+
+def _size(limit: int) -> str:
+    """A limit in the unit it was given in: `disk_mb` counts in 1024² bytes, LAB_SANDBOX_DISK_GB in 10⁹."""
+    if limit % 1024**2 == 0:
+        return f"{limit // 1024**2} MB"
+    return f"{limit / 1e9:.6g} GB"
 
 
 def written_bytes(client: sdk.DockerClient, identifier: str) -> int:
