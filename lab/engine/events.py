@@ -73,11 +73,16 @@ class TrajectoryImported(Base):
     kept: str = ""
 
 
+# What `source_kept` is about where it may hold a gold patch or hidden tests.
+KEPT_FOR_OPERATORS = ("task_record", "grading")
+
+
 class SourceKept(Base):
     """What an imported file holds at this place and the lab has no place for: its JSON.
 
     `step` None: outside the steps. `about`: what it belongs to (`model_call`, `tool_call`, `message`,
-    `grading`, or the file's own word), `call_id` where that is a tool call.
+    `grading`, `task_record`, or the file's own word), `call_id` where that is a tool call. Records of tasks
+    hold gold patches, those of gradings what hidden tests printed: they are not for everybody.
     """
 
     kind: Literal["source_kept"] = "source_kept"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lab.render.blocks import output_block
+from lab.engine.events import KEPT_FOR_OPERATORS
+from lab.render.blocks import more_link, output_block
 from lab.render.fold import LogEvent
 from lab.render.text import excerpt, one_line, visible_html, words_of
 
@@ -43,6 +44,10 @@ def kept_block(run: int, event: LogEvent) -> str:
 def source_kept(run: int, event: LogEvent) -> tuple[str, str, str, str]:
     """What the file holds at this place and the lab has no place for."""
     about = words_of(event.payload.get("about")).replace("_", " ")
+    if event.payload.get("about") in KEPT_FOR_OPERATORS:
+        link = more_link(run, event.seq, "kept", "show it: it may hold a gold patch or hidden tests")
+        shown = f'<div class="output"><p class="foot">{link}</p></div>'
+        return f"Recorded besides, of this {_text(about)}, for operators", "kept", "down", _body(shown)
     words = f"Recorded besides, of this {_text(about)}: <code>{_text(event.payload.get('kept'))}</code>"
     return words, "kept", "down", _body(_kept(run, event))
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from django.contrib.auth.models import User
 
+from lab.engine.events import KEPT_FOR_OPERATORS
 from lab.engine.key_shapes import masked
 from lab.engine.llm.base import JSONObject
 from lab.models import Event, Role, Run
@@ -56,7 +57,17 @@ def for_reader(record: JSONObject, *, sees_hidden: bool) -> JSONObject:
     return shown
 
 
+def is_for_operators(*, run_id: int, seq: int, part: str) -> bool:
+    """Whether a text of an event may hold a gold patch or hidden tests."""
+    if part == "log":
+        return True
+    about = Event.objects.filter(run_id=run_id, seq=seq, kind="source_kept").values_list("payload", flat=True)
+    return part == "kept" and any(payload.get("about") in KEPT_FOR_OPERATORS for payload in about)
+
+
 def _without_hidden_tests(record: JSONObject) -> JSONObject:
+    if record["kind"] == "source_kept" and record["about"] in KEPT_FOR_OPERATORS:
+        return record | {"kept": json.dumps({"hidden": FOR_OPERATORS})}
     if record["kind"] != "verification_finished":
         return record
     tests = [test | {"log": FOR_OPERATORS if test.get("log") else ""} for test in record["tests"]]

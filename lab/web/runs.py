@@ -15,7 +15,7 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import exports, gradings, run_pages, trajectories
+from lab.services import exports, gradings, records, run_pages, trajectories
 from lab.services.blobs import BodyMissingError
 from lab.web import run_asks
 from lab.web.http import for_role, holds, require
@@ -118,8 +118,6 @@ def event_body(request: HttpRequest, run_id: int, seq: int) -> HttpResponse:
     return HttpResponse(block)
 
 
-# What a grading printed holds the source of hidden tests.
-_OPERATORS_ONLY = frozenset({"log"})
 _TITLES = {
     "stdout": "Output",
     "stderr": "Error output",
@@ -136,7 +134,7 @@ class _BodyGone(Http404):
 
 
 def _body(request: HttpRequest, run_id: int, seq: int, part: str) -> trajectories.Body:
-    if part in _OPERATORS_ONLY:
+    if records.is_for_operators(run_id=run_id, seq=seq, part=part):
         require(request, Role.OPERATOR)
     try:
         return trajectories.body(run_id=run_id, seq=seq, part=part)

@@ -90,6 +90,7 @@ class _Reader:
         self._asked: events.ModelCallStarted | None = None
         self._patch: events.PatchCaptured | None = None
         self._gradings: list[Grading] = []
+        self._task_kept: JSONObject = {}
         self._end: events.AttemptEnded | None = None
         self._unplaced: Counter[str] = Counter()
 
@@ -190,7 +191,9 @@ class _Reader:
     def source_kept(self, event: events.SourceKept) -> None:
         kept = read_kept(event.kept)
         last = self._items[-1] if self._items else None
-        if event.about == "grading" and self._gradings:
+        if event.about == "task_record":
+            self._task_kept = kept
+        elif event.about == "grading" and self._gradings:
             self._gradings[-1] = dataclasses.replace(self._gradings[-1], kept=kept)
         elif isinstance(last, OpenTurn) and last.keep(event, kept):
             return
@@ -230,14 +233,14 @@ class _Reader:
     def trajectory(self, others: Mapping[int, str]) -> Trajectory:
         started, imported, end, patch = self._started, self._imported, self._end, self._patch
         kept = read_kept(imported.kept) if imported is not None else {}
-        task_kept = kept.pop("task", {}) if imported is not None else without(started.task, *_OF_TASK)
+        task_kept = self._task_kept if imported is not None else without(started.task, *_OF_TASK)
         return Trajectory(
             origin=self._origin(),
             harness=_harness(started.harness, imported=imported is not None),
             model=_model(started.model, started.parameters, imported=imported is not None),
             instance_id=text(started.task.get("id")),
             statement=text(started.task.get("statement")),
-            task_kept=mapping(task_kept),
+            task_kept=task_kept,
             seed=started.seed,
             opening=tuple(started.messages),
             tools=tuple(tool for tool in started.parameters.get("tools") or () if isinstance(tool, dict)),

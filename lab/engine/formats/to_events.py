@@ -113,12 +113,7 @@ class _Builder:
                 events.ImportNote(kind=note.kind, field=note.field, detail=clean_json(note.detail))
                 for note in trajectory.notes
             ],
-            kept=_json(
-                {
-                    **({"task": trajectory.task_kept} if trajectory.task_kept else {}),
-                    **trajectory.kept,
-                }
-            ),
+            kept=_json(trajectory.kept),
         )
 
     def _item(self, item: Item, *, growing: bool) -> Iterator[Timed]:
@@ -286,6 +281,7 @@ class _Builder:
         worked = self._worked()
         for grading in trajectory.gradings:
             yield from self._grading(grading)
+        yield from self._kept(trajectory.task_kept, "task_record", None)
         yield self._at(
             trajectory.ended_at,
             events.AttemptEnded(
