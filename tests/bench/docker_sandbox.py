@@ -32,6 +32,7 @@ from typing import Any
 from lab.engine.sandboxes import docker_client, docker_pool
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.docker import DockerProvider, DockerSandbox
+from tests.engine.sandboxes.prepared import prepare_for
 
 AT_ONCE = 8
 DATA = os.urandom(2048)
@@ -178,7 +179,7 @@ class Bench:
         provider, kept = DockerProvider(prepared_containers=1), docker_pool.pool()
         ready, commands = [], []
         try:
-            provider.announce(self._spec)
+            prepare_for(provider, self._spec)
             for _ in range(max(self._rounds // 2, 5)):
                 while not kept.is_settled():
                     time.sleep(0.01)

@@ -121,14 +121,6 @@ class DockerProvider:
             self._have_prepared(source, later=docker_pool.LATER_SECONDS)
         return sandbox
 
-    def announce(self, spec: SandboxSpec) -> None:
-        """A sandbox of this specification will be started soon: prepare its container, beside the caller.
-
-        Raises: SandboxLostError: its image cannot be had, or the daemon does not answer.
-        """
-        if self._prepared_containers > 0:
-            self._have_prepared(self._source(spec))
-
     def _source(self, spec: SandboxSpec) -> Source:
         client = docker_client.connected(self._host)
         image = self.prepare(spec)

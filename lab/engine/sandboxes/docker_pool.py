@@ -26,6 +26,8 @@ LATER_SECONDS = 0.5
 # How long one stays after the last sandbox of its kind has ended, and how often that is looked for.
 IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
+# What making one costs where the daemon is well.
+_TAKE_SECONDS = 1.0
 # Making one is given up by then, in words of the daemon's.
 _MAKING_SECONDS = 60.0
 
@@ -65,11 +67,12 @@ class Pool:
     def take(self, kind: Kind) -> Booted | None:
         """The container prepared for this kind, which is the caller's from now on; None: there is none.
 
-        One that is just being made is waited for: another would not be there before.
+        One that is just being made is waited for, but no longer than making another one takes: then that is
+        the caller's to try, who hears from the daemon itself what is wrong.
         """
         with self._changed:
             self._wanted.pop(kind, None)
-            self._changed.wait_for(lambda: self._making != kind, _MAKING_SECONDS)
+            self._changed.wait_for(lambda: self._making != kind, _TAKE_SECONDS)
             return self._ready.pop(kind, None)
 
     def want(self, kind: Kind, make: Callable[[], Booted], most: int, *, later: float = 0.0) -> None:

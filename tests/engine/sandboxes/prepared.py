@@ -22,7 +22,7 @@ class PreparedProvider(DockerProvider):
 
     def start(self, spec: SandboxSpec) -> DockerSandbox:
         with _one_at_a_time:
-            self.announce(spec)
+            prepare_for(self, spec)
             waiting = prepared()
             try:
                 sandbox = super().start(spec)
@@ -30,6 +30,11 @@ class PreparedProvider(DockerProvider):
                 docker_pool.pool().clear()
         assert [sandbox.facts.identifier] == waiting
         return sandbox
+
+
+def prepare_for(provider: DockerProvider, spec: SandboxSpec) -> None:
+    """Have a container prepared for this specification, as it is after a sandbox of its kind was started."""
+    provider._have_prepared(provider._source(spec))
 
 
 def prepared() -> list[str]:

@@ -18,7 +18,7 @@ from lab.engine.sandboxes.base import Sandbox, SandboxProvider, SandboxSpec
 from lab.engine.sandboxes.docker import DockerProvider
 from tests.docker_host import Daemon, busybox_reference
 from tests.engine.sandboxes.conftest import eventually, everything, processes_naming, shell
-from tests.engine.sandboxes.prepared import prepared
+from tests.engine.sandboxes.prepared import prepare_for, prepared
 from tests.servers import running
 from tests.timing import SOON, odd_seconds, sleeping
 
@@ -155,7 +155,7 @@ def test_what_was_prepared_before_a_daemon_went_costs_the_next_sandbox_time_alon
     daemon: Daemon, spec: SandboxSpec, scratch: Path, end: Callable[[Daemon], None]
 ) -> None:
     provider = DockerProvider(prepared_containers=1)
-    provider.announce(spec)
+    prepare_for(provider, spec)
     (waiting,) = prepared()
     end(daemon)
     sandbox = provider.start(spec)

@@ -20,7 +20,7 @@ from lab.engine.sandboxes.base import SandboxLimits, SandboxSpec
 from lab.engine.sandboxes.docker import DockerProvider, DockerSandbox
 from tests import docker_host
 from tests.engine.sandboxes.conftest import eventually, everything, shell
-from tests.engine.sandboxes.prepared import prepared
+from tests.engine.sandboxes.prepared import prepare_for, prepared
 from tests.timing import SOON
 
 pytestmark = pytest.mark.requires("docker")
@@ -70,13 +70,27 @@ def test_after_a_sandbox_the_next_one_of_its_kind_is_there_already_and_has_its_o
     assert len({waiting, first.facts.identifier, *prepared()}) == 3
 
 
-def test_an_announced_sandbox_is_prepared_before_the_first_one(
-    provider: DockerProvider, spec: SandboxSpec, start: Start
-) -> None:
-    provider.announce(spec)
-    (waiting,) = prepared()
-    assert docker_host.labelled("prepared")
-    assert start().facts.identifier == waiting
+def test_a_sandbox_does_not_wait_for_one_whose_making_takes_long() -> None:
+    kept, kind, gate = (
+        docker_pool.Pool(),
+        docker_pool.Kind("", "", SandboxLimits(), "", ""),
+        threading.Event(),
+    )
+
+    def make() -> docker_boot.Booted:
+        began.set()
+        gate.wait(120)
+        raise OSError("the daemon hung")
+
+    began = threading.Event()
+    kept.want(kind, make, 1)
+    assert began.wait(SOON)
+    before = time.monotonic()
+    try:
+        assert kept.take(kind) is None
+        assert time.monotonic() - before < SOON
+    finally:
+        gate.set()
 
 
 OTHERS: dict[str, dict[str, Any]] = {
@@ -150,7 +164,6 @@ def test_one_that_does_not_answer_is_replaced(start: Start, monkeypatch: pytest.
 
 def test_with_none_to_prepare_none_is(spec: SandboxSpec) -> None:
     provider = DockerProvider()
-    provider.announce(spec)
     sandbox = provider.start(spec)
     try:
         assert prepared() == []
@@ -186,7 +199,7 @@ def test_a_prepared_container_without_its_process_is_reaped_and_another_is_left(
 ) -> None:
     owner = _owner(spec, "import time; time.sleep(600)")
     theirs = _said(owner)
-    provider.announce(spec)
+    prepare_for(provider, spec)
     (ours,) = prepared()
     asked: dict[str, list[bool]] = {}
 
@@ -221,11 +234,11 @@ OWNER = """
     from lab.engine.sandboxes.base import SandboxSpec
     from lab.engine.sandboxes.docker import DockerProvider
     from tests import docker_host
-    from tests.engine.sandboxes.prepared import prepared
+    from tests.engine.sandboxes.prepared import prepare_for, prepared
     label, scratch, image = sys.argv[1:]
     provider = DockerProvider(prepared_containers=1)
     spec = SandboxSpec(label=label, scratch=Path(scratch), image=image)
-    provider.announce(spec)
+    prepare_for(provider, spec)
     waiting = prepared()
     sandbox = provider.start(spec)
     assert waiting == [sandbox.facts.identifier]
