@@ -195,11 +195,13 @@ class Reading:
         if found is not None:
             self.report.file(found[0].name, found[0].title)
             return found
-        if named:
-            message = (
+        why = import_sources.why_unreadable(document)
+        if named or (why and document.size()):
+            message = why or (
                 f"is of no format the lab knows; it knows {', '.join(one.name for one in self._formats)}"
             )
             self.report.problem(Problem(file=document.path, place="", message=message))
+            self.report.report.unrecognised_problems += 1
         self.report.unrecognised(document.path)
         return None
 
@@ -222,7 +224,10 @@ class Reading:
             if isinstance(found, FoundGrading):
                 self.report.of_format(group.format.name).gradings += 1
                 origin, put = found.origin, functools.partial(self._gradings.put, found)
+                gradings = self.report.report.gradings
+                before = gradings.verdict_only
                 self._guarded(group, origin.file, origin.place, put)
+                self.report.of_format(group.format.name).verdict_only += gradings.verdict_only - before
             self._tell(at=group.documents[-1].path, done=self._done)
 
     def _found(self, group: Group, *, problems: bool = True) -> Iterator[Found]:

@@ -29,6 +29,8 @@ class FormatCount(_Part):
     imported: int = 0
     known: int = 0
     gradings: int = 0
+    # Of those the ones that became runs without steps.
+    verdict_only: int = 0
     problems: int = 0
 
 
@@ -115,6 +117,8 @@ class ImportReport(_Part):
     problem_count: int = 0
     unrecognised: list[Unrecognised] = Field(default_factory=list)
     unrecognised_count: int = 0
+    # Of those the ones that are among the problems too: named by themselves, or surely broken.
+    unrecognised_problems: int = 0
     known_before: list[KnownBefore] = Field(default_factory=list)
     renumbered: list[Renumbered] = Field(default_factory=list)
     renumbered_count: int = 0
@@ -140,9 +144,11 @@ class ReportWriter:
             "imported": report.imported,
             "known": report.known,
             "gradings": gradings,
+            "verdict_only": report.gradings.verdict_only,
             "problems": report.problem_count,
             "files": report.files,
             "unread_files": report.unrecognised_count,
+            "unread_problems": report.unrecognised_problems,
         }
 
     def file(self, name: str, title: str) -> None:

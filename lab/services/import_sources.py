@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.engine.formats import detection
 from lab.engine.formats.archive_streams import kind_of, shown
 from lab.engine.formats.archives import unpack
 from lab.engine.formats.base import Document, FormatError
@@ -58,7 +59,8 @@ def gather(imported: Import, *, on_unpack: OnUnpack = lambda name, done, total: 
             for path, file in files_in(local, found.problems):
                 _take(found, f"{name}/{path}", file, into.with_name(f"{number}-{path_key(path)}"), on_unpack)
         else:
-            _take(found, name, local, into, on_unpack, given=True)
+            # Of a folder that a browser sends each file comes by itself, with the folder in its name.
+            _take(found, name, local, into, on_unpack, given="/" not in name)
     return found
 
 
@@ -132,6 +134,14 @@ def _take(
         found.add(f"{name}/{document.path}", document.local, given=False)
     for problem in unpacked.problems:
         found.problems.append(Problem(file=name, place=problem.place, message=problem.message))
+
+
+def why_unreadable(document: Document) -> str:
+    """What is wrong with a file of no format that was meant to be of one; "" where that cannot be said."""
+    try:
+        return detection.why_unreadable(document)
+    except OSError as error:
+        return cannot_be_read(error)
 
 
 def cannot_be_read(error: OSError) -> str:

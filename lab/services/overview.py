@@ -94,8 +94,12 @@ class ExperimentCounts(NamedTuple):
 
 
 def running() -> QuerySet[Run]:
-    """What the first page lists as running, those that wait for a slot last."""
+    """What the first page lists as running, those that wait for a slot last.
+
+    An imported run whose file has no end, and which nobody follows, runs nowhere.
+    """
     rows = Run.objects.all().for_rows().exclude(status=Run.Status.ENDED)
+    rows = rows.exclude(status=Run.Status.PAUSED, experiment__kind=Experiment.Kind.IMPORTED)
     return rows.order_by("position", "id")[:RUNNING_SHOWN]
 
 

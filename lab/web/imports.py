@@ -36,7 +36,7 @@ _GOES_ON = (Import.State.RECEIVING, Import.State.QUEUED, Import.State.READING)
 
 
 class Row(NamedTuple):
-    """An import as lists show it; `runs` counts those it made, `known` those that were there before."""
+    """An import as lists show it; `runs` counts those it made, `known` those that were there."""
 
     imported: Import
     name: str
@@ -141,7 +141,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 def _row(imported: Import) -> Row:
     word, icon, tone = _STATES[Import.State(imported.state)]
     found = imported.found
-    problems = found.get("problems", 0) + found.get("unread_files", 0)
+    problems = found.get("problems", 0) + found.get("unread_files", 0) - found.get("unread_problems", 0)
     if imported.state == Import.State.ENDED and problems:
         word, icon, tone = "read, with problems", "warning", "warning"
     return Row(
@@ -150,7 +150,7 @@ def _row(imported: Import) -> Row:
         word,
         icon,
         tone,
-        runs=found.get("imported", 0),
+        runs=found.get("imported", 0) + found.get("verdict_only", 0),
         known=found.get("known", 0),
         problems=problems,
     )

@@ -36,6 +36,8 @@ def test_a_verdict_elsewhere_in_the_import_is_put_beside_its_run(given: Path) ->
     assert (alone.task.slug, alone.facts.verdict, alone.facts.calls) == ("w", "unresolved", 0)
     told = report(row).gradings
     assert (told.attached, told.verdict_only, told.known, told.contradicting_count) == (2, 1, 0, 0)
+    assert row.found["verdict_only"] == 1
+    assert [(one.imported, one.verdict_only) for one in report(row).formats] == [(2, 1)]
     again = report(imported(given))
     assert (again.gradings.attached, again.gradings.verdict_only, again.gradings.known) == (0, 0, 3)
     assert (Run.objects.count(), Verification.objects.count()) == (3, 3)

@@ -34,6 +34,7 @@ from lab.models import (
     Import,
     ImportedTrajectory,
     Model,
+    Role,
     Run,
 )
 from lab.services import (
@@ -182,7 +183,37 @@ def test_files_that_no_format_knows_are_named_by_their_endings(given: Path) -> N
     told = report(imported(given))
     found = {one.ending: one.files for one in told.unrecognised}
     assert found == {".txt": 2, ".csv": 1, ".json": 1}
-    assert told.problem_count == 0
+    (broken,) = told.problems
+    assert (broken.file, broken.message) == ("given/half.json", "line 1, is not JSON: Expecting value")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        ('{"mind": "x"}'.encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+        (b'{"a": "\xe9"}', "is not UTF-8: byte 7"),
+        (b'{"a": [{"b": 1}, {"c"', "is not JSON"),
+        (b'{"a": ' * 100_000, "is nested too deeply"),
+        (b"[INFO] started", "is of no format the lab knows"),
+    ],
+)
+def test_a_file_of_no_format_is_told_what_is_wrong_with_it(given: Path, content: bytes, message: str) -> None:
+    (given / "it.json").write_bytes(content)
+    (problem,) = report(imported(given / "it.json")).problems
+    assert message in problem.message
+
+
+def test_files_of_a_folder_that_a_browser_sent_are_no_problems_where_no_format_knows_them() -> None:
+    person = builders.person(Role.OPERATOR)
+    row = interchange.start(by=person)
+    for name in ("night/notes.txt", "alone.txt"):
+        interchange.add_file(by=person, imported=row, name=name, chunks=[b"hello"])
+    taken = interchange.take(interchange.submit(by=person, imported=row), worker="this")
+    assert taken is not None
+    told = report(import_reading.conduct(imported=taken))
+    assert [problem.file for problem in told.problems] == ["alone.txt"]
+    assert (told.unrecognised_count, told.unrecognised_problems) == (2, 1)
 
 
 def test_a_file_that_was_named_itself_and_is_of_no_format_is_a_problem(given: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lab.engine.events import AttemptEnded, RunEnded
-from lab.models import Run, RunFacts
+from lab.models import Experiment, Run, RunFacts
 from lab.services import overview
 from tests import builders
 
@@ -72,3 +72,12 @@ def test_a_run_that_infrastructure_ended_is_named_with_what_happened() -> None:
     card = next(card for card in cards if card.title == f"Run {run.pk} ended by infrastructure")
     assert card.detail.startswith("dst-schedule: the image lab/none cannot be had: no such host no such")
     assert card.detail.endswith("…. Nobody failed; look before launching more.")
+
+
+@pytest.mark.django_db
+def test_an_imported_run_without_an_end_is_not_called_running_while_nobody_follows_it() -> None:
+    left, followed, own = (builders.run(status=Run.Status.PAUSED) for _ in range(3))
+    Run.objects.filter(pk=followed.pk).update(status=Run.Status.RUNNING)
+    experiments = [left.experiment_id, followed.experiment_id]
+    Experiment.objects.filter(pk__in=experiments).update(kind=Experiment.Kind.IMPORTED)
+    assert {run.pk for run in overview.running()} == {followed.pk, own.pk}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from lab.engine.formats.base import (
 )
 
 _HEAD_BYTES = 8 * 1024 * 1024
+# How JSON of objects and lists begins, and a log's "[INFO]" does not.
+_BEGINS_AS_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*(\{\s*\"|\[\s*[\[{])")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def probe(document: Document) -> Probe:
@@ -45,6 +49,27 @@ def probe(document: Document) -> Probe:
     except FormatError:
         return Probe("jsonl", lines=tuple(lines)) if lines else Probe("other")
     return Probe("json", value=value, lines=tuple(lines))
+
+
+def why_unreadable(document: Document) -> str:
+    """What is wrong with a file of no format that was surely meant to be one; "" where that cannot be said.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with document.local.open("rb") as stream:
+        head = stream.read(4096)
+    if not head:
+        return "is empty"
+    if head.startswith(_UTF16):
+        return "is UTF-16 text; save it as UTF-8 and import it again"
+    if not _BEGINS_AS_JSON.match(head):
+        return ""
+    try:
+        load_json(document)
+    except FormatError as error:
+        return str(error).removeprefix(document.path).lstrip(", ")
+    return ""
 
 
 def _zip_probe(document: Document) -> Probe:

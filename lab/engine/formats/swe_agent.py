@@ -145,7 +145,7 @@ def _read(document: Document, value: Value) -> Trajectory:
 def _exit_reason(status: str, notes: list[Note]) -> ExitReason | None:
     """The lab's word; of `submitted (exit_cost)` the reason for which the harness submitted."""
     if not status:
-        notes.append(Note(kind="missing", field="info.exit_status"))
+        notes.append(Note(kind="missing", field="info.exit_status", detail="no end is recorded"))
         return None
     inner = (
         status.removeprefix("submitted (").removesuffix(")") if status.startswith("submitted (") else status

@@ -93,7 +93,8 @@ class Command(BaseCommand):
 def _lines(imported: Import, report: ImportReport) -> Iterator[str]:
     """The report in sentences, without its problems."""
     if imported.experiment is not None:
-        yield f"Imported {report.imported} runs into experiment {imported.experiment.pk}."
+        runs = report.imported + report.gradings.verdict_only
+        yield f"Imported {runs} runs into experiment {imported.experiment.pk}."
     else:
         yield "Imported no run."
     for known in report.known_before:
