@@ -56,7 +56,7 @@ from lab.engine.sandboxes.docker_container import (
 from lab.engine.sandboxes.docker_images import ensure_image
 from lab.engine.sandboxes.docker_shell import ContainerShells, Outside
 from lab.engine.sandboxes.ending import Ended, refused
-from lab.engine.sandboxes.file_access import write_body
+from lab.engine.sandboxes.file_access import raise_for, write_body
 from lab.engine.sandboxes.shell_program import quote, unexportable
 from lab.engine.sandboxes.shell_sandbox import FILE_SECONDS, ShellSandbox
 from lab.engine.stop import StopSignal
@@ -267,25 +267,31 @@ class DockerSandbox(ShellSandbox):
         if docker_program.is_too_long(argv, environment):
             return refused(f"exec: {argv[0][:100]}: Argument list too long")
         text = docker_program.command_text(argv, folder, environment)
-        with self._stored(stdin) as source:
+        with contextlib.ExitStack() as stored:
+            try:
+                source = stored.enter_context(self._stored(stdin))
+            except OSError as error:
+                # As on a full disk, which a command without input meets only when it writes.
+                return refused(f"exec: the command's input cannot be stored: {error.strerror}")
             return self._shells.run(
                 text, timeout=timeout, output_limit=output_limit, source=source, stop=stop
             )
 
     @contextlib.contextmanager
     def _stored(self, data: bytes) -> Iterator[bytes]:
-        """A file inside with the command's input, as a shell word."""
+        """A file inside with the command's input, as a shell word.
+
+        Raises: OSError: the sandbox's file system does not take it.
+        """
         if not data:
             yield b"/dev/null"
             return
         path = f"/tmp/.input-{secrets.token_hex(8)}"  # noqa: S108 (inside the sandbox, where all is the agent's)
-        ended = self._write(path, data, None)
-        if ended.code != 0:
-            raise SandboxLostError(
-                "The input of a command could not be stored in the sandbox: "
-                f"{ended.stderr.head.decode('utf-8', 'replace').strip()[-200:]}"
-            )
         try:
+            ended = self._write(path, data, None)
+            if ended.code is None:
+                raise SandboxLostError("The input of a command could not be stored in the sandbox.")
+            raise_for(ended.code, ended.stderr.head, path)
             yield quote(path)
         finally:
             with contextlib.suppress(SandboxLostError):

@@ -315,6 +315,27 @@ def test_too_long_a_command_is_refused_and_nothing_is_sent(start_in: StartIn) ->
     assert "too long" in result.stderr.text()
 
 
+FULL = "rm -rf /tmp && ln -s /dev/shm /tmp && ! dd if=/dev/zero of=/dev/shm/fill bs=1M 2>/dev/null"
+NO_ROOM = {
+    "a full disk": (FULL, "No space left on device"),
+    "a file in the folder's place": ("rm -rf /tmp && touch /tmp", "Not a directory"),
+}
+
+
+@pytest.mark.parametrize(("script", "reason"), NO_ROOM.values(), ids=NO_ROOM.keys())
+def test_input_for_which_there_is_no_room_fails_its_command_and_not_the_sandbox(
+    start_in: StartIn, script: str, reason: str
+) -> None:
+    sandbox = start_in()
+    shell(sandbox, script)
+    result = sandbox.exec(["cat"], stdin=b"x" * 100_000, timeout=60)
+    assert result.exit_code == 126
+    assert reason in result.stderr.text()
+    assert shell(sandbox, "echo well; ls -A /dev/shm | grep -c input || true") == "well\n0\n"
+    shell(sandbox, "rm -rf /tmp /dev/shm/fill; mkdir /tmp")
+    assert sandbox.exec(["cat"], stdin=b"again", timeout=60).stdout.head == b"again"
+
+
 def test_a_container_made_and_not_started_is_reaped_by_its_label(start_in: StartIn, scratch: Path) -> None:
     sandbox = start_in()
     client = docker_client.connected()
