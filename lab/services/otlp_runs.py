@@ -12,8 +12,9 @@ from django.utils import timezone
 from lab.engine.errors import LabError
 from lab.engine.events import SourceKept
 from lab.engine.formats.otel import NAME, OpenTelemetry, trajectory_of
-from lab.engine.formats.otel_spans import GenAISpan, read_span
+from lab.engine.formats.otel_spans import read_span
 from lab.engine.llm.base import JSONObject
+from lab.engine.redact import storable
 from lab.engine.stop import StopSignal
 from lab.models import Import, ImportedTrajectory, Run, Trace
 from lab.services import interchange, log, otlp
@@ -38,14 +39,15 @@ def assemble(*, worker: str, stop: StopSignal) -> int:
         if stop.is_set():
             break
         bodies = list(otlp.spans_of(trace))
-        spans = [span for span in map(read_span, bodies) if span is not None]
-        problem = ""
         try:
-            problem = _assemble(trace, spans, bodies, worker, stop)
+            problem = _assemble(trace, bodies, worker, stop)
         except (LabError, DatabaseError, OSError) as error:
             # Looked at again by the next one, which finds the run if this one was made.
             _log.warning("%s is no run yet: %s", trace, error)
             continue
+        except Exception as error:
+            _log.exception("%s is no run", trace)
+            problem = f"the lab made a mistake ({type(error).__name__}); its log says more"
         looked_at = Trace.objects.filter(pk=trace.pk)
         looked_at.update(seen=len(bodies), problem=problem)
         # Spans that came meanwhile keep it waiting.
@@ -54,10 +56,9 @@ def assemble(*, worker: str, stop: StopSignal) -> int:
     return looked
 
 
-def _assemble(
-    trace: Trace, spans: list[GenAISpan], bodies: list[JSONObject], worker: str, stop: StopSignal
-) -> str:
+def _assemble(trace: Trace, bodies: list[JSONObject], worker: str, stop: StopSignal) -> str:
     """The run of one trace; returns what was wrong with it, "" for nothing."""
+    spans = [span for span in map(read_span, bodies) if span is not None]
     made = trajectory_of(spans, file="sent by OpenTelemetry")
     if made is None:
         return NO_CALL
@@ -80,7 +81,7 @@ def _assemble(
 
 def _import_of(trace: Trace, program: str) -> Import:
     """That of the program and the day; it takes in one trace after the other and never reads a file."""
-    day = trace.first_at.date().isoformat()
+    day, program = trace.first_at.date().isoformat(), storable(program)
     key = hashlib.sha256(f"{NAME} {program} {day}".encode()).hexdigest()
     values = {
         "name": f"{program[:120]} by OpenTelemetry, {day}",
@@ -90,7 +91,11 @@ def _import_of(trace: Trace, program: str) -> Import:
         "options": {"spans": True},
     }
     row, _ = Import.objects.get_or_create(idempotency_key=key, defaults=values)
-    Import.objects.filter(pk=row.pk, state=Import.State.ENDED).update(state=Import.State.RECEIVING)
+    # Also where somebody cancelled it between two traces.
+    over = Import.objects.filter(
+        pk=row.pk, state__in=(Import.State.ENDED, Import.State.CANCELLED, Import.State.FAILED)
+    )
+    over.update(state=Import.State.RECEIVING, cancel_asked=False)
     row.refresh_from_db()
     return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 
@@ -111,3 +112,34 @@ def test_a_trace_whose_import_is_held_waits_for_its_turn(sender: User) -> None:
     with Holding(row, StopSignal()):
         assert assemble() == 0
     assert Trace.objects.filter(waits=True).count() == 1
+
+
+def test_a_name_that_no_database_holds_stops_neither_its_trace_nor_the_next(sender: User) -> None:
+    def renamed(span: ReceivedSpan) -> ReceivedSpan:
+        body = json.dumps(span.body).replace("mender", "men\\u0000\\ud800der")
+        return dataclasses.replace(span, body=json.loads(body))
+
+    otlp.receive(by=sender, spans=[renamed(span) for span in spans()])
+    otlp.receive(by=sender, spans=spans())
+    pass_time(3)
+    assert assemble() == 2
+    assert {row.name.split(" by ")[0] for row in Import.objects.all()} == {
+        "mender",
+        "men\N{SYMBOL FOR NULL}\N{REPLACEMENT CHARACTER}der",
+    }
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.parametrize("state", [Import.State.CANCELLED, Import.State.FAILED])
+def test_traces_become_runs_after_somebody_ended_the_import_of_their_day(
+    sender: User, state: Import.State
+) -> None:
+    otlp.receive(by=sender, spans=spans())
+    pass_time(3)
+    assemble()
+    Import.objects.update(state=state, cancel_asked=True)
+    otlp.receive(by=sender, spans=spans())
+    pass_time(3)
+    assert assemble() == 1
+    row = Import.objects.get()
+    assert (row.state, row.cancel_asked, Run.objects.count()) == (Import.State.ENDED, False, 2)
