@@ -105,7 +105,7 @@ def _read(document: Document, value: Value) -> Trajectory:
         instance_id=text(root.get("instance_id")),
         statement=text(mapping(root.get("instance")).get("problem_statement"))
         or text(root.get("instruction")),
-        task_kept=unread(mapping(root.get("instance")), {"problem_statement": str, "instance_id": str}),
+        task_kept=_task(root, result),
         opening=tuple(events.opening),
         tools=tuple(events.tools),
         items=found,
@@ -120,7 +120,7 @@ def _read(document: Document, value: Value) -> Trajectory:
         gradings=_gradings(root, result),
         limits={name: metadata[name] for name in _LIMITS if metadata.get(name) is not None},
         notes=collapsed(notes),
-        kept=_kept(root, events, result, llm),
+        kept=_kept(root, events, llm),
     )
 
 
@@ -221,10 +221,20 @@ def _gradings(root: JSONObject, result: JSONObject) -> tuple[Grading, ...]:
     if not isinstance(report.get("resolved"), bool):
         return ()
     outcome = Outcome.RESOLVED if report["resolved"] else Outcome.UNRESOLVED
-    return (Grading(rule="report", outcome=outcome, kept=unread(report, {"resolved": bool})),)
+    kept = unread(report, {"resolved": bool})
+    if left := unread(result, {"git_patch": str, "report": dict}):
+        kept["test_result"] = left
+    return (Grading(rule="report", outcome=outcome, kept=kept),)
 
 
-def _kept(root: JSONObject, events: Events | v1.Events, result: JSONObject, llm: JSONObject) -> JSONObject:
+def _task(root: JSONObject, result: JSONObject) -> JSONObject:
+    """What is recorded of the task, and what tests printed where there is no grading to keep it with."""
+    kept = unread(mapping(root.get("instance")), {"problem_statement": str, "instance_id": str})
+    left = unread(result, {"git_patch": str})
+    return kept | ({"test_result": left} if left and not _gradings(root, result) else {})
+
+
+def _kept(root: JSONObject, events: Events | v1.Events, llm: JSONObject) -> JSONObject:
     kept = unread(
         root,
         {
@@ -246,7 +256,6 @@ def _kept(root: JSONObject, events: Events | v1.Events, result: JSONObject, llm:
     )
     parts = {
         "instruction": "" if root.get("instruction") in said else text(root.get("instruction")),
-        "test_result": unread(result, {"git_patch": str}),
         "metrics": {name: value for name, value in metrics.items() if value not in (None, [], {})},
         "llm_config": without_credentials(
             {name: value for name, value in llm.items() if value is not None and name not in _SAMPLING}

@@ -359,3 +359,15 @@ def test_runs_of_one_configuration_have_one_harness_whenever_they_were_started(t
     assert first.harness == second.harness
     assert first.harness.config["agent_class"] == "CodeActAgent"
     assert first.kept["metadata"] == {"start_time": "10:00", "eval_output_dir": "outputs/run_10:00"}
+
+
+def test_what_tests_printed_is_kept_with_the_grading_or_the_task_which_are_not_for_everybody(
+    tmp_path: Path,
+) -> None:
+    printed = {"git_patch": "", "test_output": "hidden tests"}
+    graded = read(tmp_path, Run().line(test_result={**printed, "report": {"resolved": False}}))
+    assert graded.gradings[0].kept["test_result"] == {"test_output": "hidden tests"}
+    assert "test_result" not in graded.kept
+    ungraded = read(tmp_path, Run().line(test_result=printed))
+    assert ungraded.task_kept["test_result"] == {"test_output": "hidden tests"}
+    assert "test_result" not in ungraded.kept
