@@ -46,6 +46,11 @@ class AgentSandbox:
             raise InfrastructureError("the agent's sandbox was not started")
         return self._sandbox
 
+    @property
+    def was_started(self) -> bool:
+        """Whether there is, or was, one."""
+        return self._sandbox is not None or self.usage is not None
+
     def start(
         self,
         provider: SandboxProvider,

@@ -447,7 +447,8 @@ class _Attempt:
         in_a_tool = self.is_driving and self.steps > 0 and self.ending.reason is ExitReason.UNKNOWN
         native = "tool_error" if lost and in_a_tool else broken.exit_reason.value
         self.ending = Ending(broken.exit_reason, native)
-        if lost:
+        # One that could not be started is the attempt's error alone.
+        if lost and self.sandbox is not None and self.sandbox.was_started:
             self.emit(SandboxLost(message=self.redactor.text(str(broken))))
 
     def _end(self, error: str, retryable: bool) -> None:

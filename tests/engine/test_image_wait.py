@@ -186,7 +186,7 @@ def test_a_dockerfile_that_fails_is_infrastructure_with_its_output(make: Make, t
     assert (result.exit_reason, result.retryable) == (ExitReason.INFRASTRUCTURE_ERROR, False)
     assert "code: 4" in result.error
     assert "why" in result.error
-    assert sink.kinds() == ["attempt_started", "image_requested", "sandbox_lost", "attempt_ended"]
+    assert sink.kinds() == ["attempt_started", "image_requested", "attempt_ended"]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_without_a_daemon_nothing_is_lost_and_the_way_out_said(
     result = run_attempt(make(task=task, provider=nobody), sink, StopSignal())
     assert result.exit_reason is ExitReason.INFRASTRUCTURE_ERROR
     assert "no Docker daemon answers there; install Docker" in result.error
-    assert sink.kinds() == ["attempt_started", "sandbox_lost", "attempt_ended"]
+    assert sink.kinds() == ["attempt_started", "attempt_ended"]
 
 
 class _Interrupted(NamedTuple):

@@ -172,7 +172,8 @@ class _Grading:
         except AttemptStoppedError as stopped:
             return self._without_tests(Outcome.INFRASTRUCTURE, f"the verification was {stopped.detail}")
         except SandboxLostError as error:
-            self.emit(SandboxLost(purpose="verification", message=self.redactor.text(str(error))))
+            if sandbox is not None:
+                self.emit(SandboxLost(purpose="verification", message=self.redactor.text(str(error))))
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
         except (InfrastructureError, OSError) as error:
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
