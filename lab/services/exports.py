@@ -84,9 +84,10 @@ def runs_of(experiment: Experiment, *, only: Sequence[int] = ()) -> list[int]:
         InvalidValueError: "run", for one that is not of the experiment.
     """
     numbers = list(Run.objects.filter(experiment=experiment).order_by("pk").values_list("pk", flat=True))
-    if stranger := next((run for run in only if run not in set(numbers)), None):
+    there, wanted = set(numbers), set(only)
+    for stranger in sorted(wanted - there):
         raise InvalidValueError("run", stranger, f"is no run of {experiment}; leave it out")
-    return [run for run in numbers if run in set(only)] if only else numbers
+    return [run for run in numbers if run in wanted] if only else numbers
 
 
 def known_runs(numbers: Sequence[int]) -> list[int]:
@@ -97,7 +98,7 @@ def known_runs(numbers: Sequence[int]) -> list[int]:
     """
     wanted = sorted(set(numbers))
     there = set(Run.objects.filter(pk__in=wanted).values_list("pk", flat=True))
-    if missing := next((run for run in wanted if run not in there), None):
+    for missing in sorted(set(wanted) - there):
         raise InvalidValueError("run", missing, "is no run of this lab; the list of runs has the numbers")
     return wanted
 

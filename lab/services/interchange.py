@@ -316,9 +316,6 @@ def _after_loss(row: Import) -> dict[str, object]:
     if row.cancel_asked:
         return {"state": Import.State.CANCELLED, "ended_at": timezone.now()}
     if row.options.get("spans"):
-        # Its traces are looked at again by themselves.
-        return {"state": Import.State.ENDED, "ended_at": timezone.now()}
-    if row.options.get("spans"):
         # It holds no files: whoever looks next takes in the traces that are left.
         return {"state": Import.State.ENDED, "ended_at": timezone.now()}
     if row.options.get("follow"):

@@ -282,3 +282,13 @@ def test_bytes_that_no_text_has_make_valid_json_and_csv() -> None:
     (row,) = csv.DictReader(io.StringIO(documents["csv"]["calls.csv"], newline=""))
     assert row["tool"] == "'=cmd"
     assert int(row["observation_characters"]) == len(printed)
+
+
+def test_a_number_that_is_no_run_is_refused_also_where_it_is_0() -> None:
+    run = whole_run()
+    for number in (0, run.pk + 1):
+        with pytest.raises(InvalidValueError, match="is no run of"):
+            exports.runs_of(run.experiment, only=[run.pk, number])
+        with pytest.raises(InvalidValueError, match="is no run of"):
+            exports.known_runs([run.pk, number])
+    assert exports.runs_of(run.experiment, only=[run.pk]) == exports.known_runs([run.pk, run.pk]) == [run.pk]
