@@ -45,6 +45,10 @@ _NO_SAMPLING = (
     "extra_body",
     "extra_headers",
     "metadata",
+    # Whose request it was: runs of one model differ in them.
+    "user",
+    "prompt_cache_key",
+    "safety_identifier",
 )
 
 

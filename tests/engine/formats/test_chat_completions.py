@@ -316,3 +316,15 @@ def test_broken_documents_never_stop_a_reader(tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp("chat")
     assert survives(READER, lines_of(folder, values))
     assert survives(READER, *(document_of(folder, one, f"{i}.json") for i, one in enumerate(values)))
+
+
+def test_logs_of_one_model_have_one_sampling_whoever_asked(tmp_path: Path) -> None:
+    def asked_by(user: str) -> Trajectory:
+        messages = [{"role": "user", "content": "Mend it."}]
+        sent = {"temperature": 0.0, "user": user, "prompt_cache_key": user}
+        value = log(messages, {"role": "assistant", "content": "Done."}, 1, kwargs=sent)
+        return only(found_by(READER, lines_of(tmp_path, [value])))
+
+    first, second = asked_by("run-1"), asked_by("run-2")
+    assert first.model == second.model
+    assert (first.kept["user"], first.kept["prompt_cache_key"]) == ("run-1", "run-1")
