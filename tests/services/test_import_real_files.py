@@ -62,3 +62,7 @@ def test_runs_of_swe_agent_have_their_recorded_steps_and_cost() -> None:
     ):
         run = runs.get(task__slug=task)
         assert run.facts.steps == steps
+    full = runs.filter(
+        task__slug__in=["pandas-dev__pandas.95280573.pr_53652", "pydantic__pydantic.acb0f10f.pr_8316"]
+    )
+    assert full.values("arm").distinct().count() == 1
