@@ -117,7 +117,7 @@ def check_task(*, task: Task, provider: SandboxProvider, progress: Progress | No
 
     Raises:
         InvalidValueError: the task's environment is not known, or is none for this kind of sandbox.
-        InfrastructureError: the environment cannot be made; nothing is kept.
+        InfrastructureError: the environment cannot be made, or a sandbox broke; nothing is kept.
     """
     from lab.engine.verify.run import check_task as check
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from lab.engine.errors import InvalidValueError
+from lab.engine.errors import InfrastructureError, InvalidValueError, SandboxLostError
+from lab.engine.sandboxes.base import Sandbox, SandboxSpec
+from lab.engine.sandboxes.process import ProcessProvider
 from lab.engine.tasks.loader import load_task_set, practice_folder
 from lab.models import HiddenTaskPart, Task, TaskCheck, TaskSet
 from lab.services import isolation, tasks
@@ -101,6 +103,17 @@ def test_a_task_that_cannot_be_checked_keeps_no_other_from_it(
     assert "UNCHECKED  adds\n           environment.image: 'debian:12'" in said
     assert "valid      subtracts\n" in said
     assert ended.value.code == 2
+
+
+def test_a_check_during_which_a_sandbox_breaks_is_none(db: None, tmp_path: Path) -> None:
+    class Breaking(ProcessProvider):
+        def start(self, spec: SandboxSpec) -> Sandbox:
+            raise SandboxLostError("the machine is out of memory")
+
+    task = small_task_set(tmp_path / "set").tasks.get(slug="adds")
+    with pytest.raises(InfrastructureError, match="out of memory"):
+        tasks.check_task(task=task, provider=Breaking())
+    assert not TaskCheck.objects.exists()
 
 
 def test_check_tasks_says_which_task_is_invalid_and_exits_with_one(tmp_path: Path, data_folder: Path) -> None:

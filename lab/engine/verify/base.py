@@ -63,6 +63,7 @@ class VerificationResult:
 
     `detail` says why where the tests alone do not. `log` is the test command's whole output, `exit_code` its
     own, None when it was killed or never ran. `usage` is what the fresh sandbox used, None when none started.
+    `broke_off` says that another grading may well end otherwise: its sandbox broke, or it was broken off.
     """
 
     rule: str
@@ -73,6 +74,7 @@ class VerificationResult:
     log: str
     seconds: float
     usage: ResourceUsage | None = None
+    broke_off: bool = False
 
 
 @dataclass(frozen=True)

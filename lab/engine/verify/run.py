@@ -59,6 +59,7 @@ class _Graded(NamedTuple):
     judgement: Judgement
     exit_code: int | None = None
     log: str = ""
+    broke_off: bool = False
 
 
 def verify(
@@ -103,6 +104,7 @@ def verify(
         log=graded.log,
         seconds=time.monotonic() - started,
         usage=grading.usage,
+        broke_off=graded.broke_off,
     )
     emit(_finished(result))
     return result
@@ -170,16 +172,24 @@ class _Grading:
         except InvalidPatchError as error:
             return self._without_tests(Outcome.UNRESOLVED, f"the patch does not apply: {error}")
         except AttemptStoppedError as stopped:
-            return self._without_tests(Outcome.INFRASTRUCTURE, f"the verification was {stopped.detail}")
+            return self._broken_off(f"the verification was {stopped.detail}")
         except SandboxLostError as error:
             if sandbox is not None:
                 self.emit(SandboxLost(purpose="verification", message=self.redactor.text(str(error))))
+            if error.retryable:
+                return self._broken_off(str(error))
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
-        except (InfrastructureError, OSError) as error:
+        except InfrastructureError as error:
             return self._without_tests(Outcome.INFRASTRUCTURE, str(error))
+        except OSError as error:
+            return self._broken_off(str(error))
         finally:
             if sandbox is not None:
                 self.usage = sandbox.stop()
+
+    def _broken_off(self, detail: str) -> _Graded:
+        """Nothing was found out, and what broke says nothing about the task."""
+        return self._without_tests(Outcome.INFRASTRUCTURE, detail)._replace(broke_off=True)
 
     def _without_tests(self, outcome: Outcome, detail: str) -> _Graded:
         """No test ran: each expected one is missing."""
@@ -203,9 +213,7 @@ class _Grading:
         streams = [stream for stream in (ended.stdout, ended.stderr) if stream.total]
         log = "\n".join(self.redactor.output(stream) for stream in streams)
         if ended.interrupted:
-            return self._without_tests(Outcome.INFRASTRUCTURE, "the test run was broken off")._replace(
-                log=log
-            )
+            return self._broken_off("the test run was broken off")._replace(log=log)
         tests = self._parse(sandbox, report, log)
         if not tests and ended.exit_code in (126, 127):
             self._require_command(sandbox)
@@ -297,14 +305,20 @@ def _with_log(test: TestOutcome, tests: ParsedTests, limit: int) -> TestOutcome:
 def check_task(task: TaskSpec, *, provider: SandboxProvider, sandbox_spec: SandboxSpec) -> TaskCheckResult:
     """Grade the task twice: without a patch F2P must fail and P2P pass, with the gold patch all must pass.
 
-    Raises: nothing; what breaks is among the problems.
+    What a task's own environment lacks is among the problems.
+
+    Raises: InfrastructureError: a sandbox broke, so that nothing is known about the task.
     """
 
-    def graded(patch: str, name: str) -> VerificationResult:
+    def graded(patch: str, name: str, when: str) -> VerificationResult:
         spec = dataclasses.replace(sandbox_spec, label=f"{sandbox_spec.label}-{name}")
-        return verify(task, patch, provider=provider, sandbox_spec=spec, emit=ListSink().emit)
+        result = verify(task, patch, provider=provider, sandbox_spec=spec, emit=ListSink().emit)
+        if result.broke_off:
+            raise InfrastructureError(f"{when}: {result.detail}")
+        return result
 
-    without, gold = graded("", "empty"), graded(task.gold_patch, "gold")
+    without = graded("", "empty", "without a patch")
+    gold = graded(task.gold_patch, "gold", "with the gold patch")
     problems = []
     for result, when in ((without, "without a patch"), (gold, "with the gold patch")):
         problems += _problems(result, when, gold=result is gold)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.errors import ExitReason, LeaseLostError, SandboxLostError
+from lab.engine.errors import ExitReason, InfrastructureError, LeaseLostError, SandboxLostError
 from lab.engine.events import Event, Record, VerificationFinished
 from lab.engine.patches import capture_patch
 from lab.engine.preparing import prepare_workspace
@@ -430,6 +430,28 @@ class TestChecking:
             for when in ("without a patch", "with the gold patch")
         ]
         assert all("1 failed, 1 passed in" in end for end in ends)
+
+    def test_a_sandbox_that_breaks_says_nothing_about_the_task(
+        self, task: TaskSpec, provider: SandboxProvider, sandbox_spec: SandboxSpec
+    ) -> None:
+        class Breaking(Watched):
+            def start(self, spec: SandboxSpec) -> Sandbox:
+                if self.started:
+                    raise SandboxLostError("the daemon is gone")
+                return super().start(spec)
+
+        with pytest.raises(InfrastructureError, match="with the gold patch: the daemon is gone"):
+            check_task(task, provider=Breaking(provider), sandbox_spec=sandbox_spec)
+
+    def test_what_no_other_grading_would_mend_is_a_problem_of_the_task(
+        self, task: TaskSpec, provider: SandboxProvider, sandbox_spec: SandboxSpec
+    ) -> None:
+        class Lacking(Watched):
+            def start(self, spec: SandboxSpec) -> Sandbox:
+                raise SandboxLostError("the image has no such user", retryable=False)
+
+        checked = check_task(task, provider=Lacking(provider), sandbox_spec=sandbox_spec)
+        assert checked.problems[0] == "without a patch: infrastructure: the image has no such user"
 
     def test_an_id_that_is_written_otherwise_than_the_runner_does_is_found(
         self, task: TaskSpec, provider: SandboxProvider, sandbox_spec: SandboxSpec
