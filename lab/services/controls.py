@@ -72,6 +72,8 @@ def ask(*, run: Run, by: User, control: str, value: Any = None) -> Asked:
         raise FieldErrors({"control": f"control: {control!r} is unknown; choose one of {known}"})
     with transaction.atomic():
         current = Run.objects.locked().for_rows().get(pk=run.pk)
+        if is_followed(current):
+            raise FieldErrors({"control": f"control: run {run.pk} is run by another program: ask it there"})
         return handler(current, by, value)
 
 
@@ -128,6 +130,11 @@ def _may_take_effect(control: Control, attempt: Attempt | None) -> bool:
     if control.seen_at is None:
         return True
     return attempt is not None and attempt.ended_at is None and control.seen_at >= attempt.started_at
+
+
+def is_followed(run: Run) -> bool:
+    """Whether its log only grows by what another program records, so that nobody here can do as asked."""
+    return run.status != Run.Status.ENDED and run.experiment.kind == Experiment.Kind.IMPORTED
 
 
 def agent_has_ended(run: Run) -> bool:

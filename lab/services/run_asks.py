@@ -39,6 +39,8 @@ def asks_of(run: Run) -> Asks:
     if run.status == Run.Status.ENDED:
         again = controls.may_run_again(run)
         return Asks(Actions(again=again, attempt=controls.may_have_another_attempt(run)), [])
+    if controls.is_followed(run):
+        return Asks(Actions(), [])
     if run.cancel_asked:
         return Asks(Actions(cancel=True, cancelling=True), [])
     if controls.agent_has_ended(run):

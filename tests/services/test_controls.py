@@ -16,6 +16,7 @@ from lab.services import controls, log, queue
 from lab.services.controls import ask
 from lab.services.errors import AccessDeniedError, FieldErrors
 from lab.services.queue import Claim
+from lab.services.run_asks import Actions, asks_of
 from tests.services import events
 from tests.services.builders import launched, person
 
@@ -466,3 +467,19 @@ def test_a_cost_limit_in_force_is_read_as_dollars(held: Claim) -> None:
     write(held, LimitChanged(limit="max_cost_usd", before=None, after="2.50", person="alice"))
 
     assert limits.in_force(run=Run.objects.get()).max_cost_usd == Decimal("2.50")
+
+
+@pytest.mark.parametrize("status", [Run.Status.RUNNING, Run.Status.PAUSED])
+@pytest.mark.parametrize("control", ["pause", "resume", "cancel", "message", "limit"])
+def test_of_a_run_that_another_program_records_nothing_can_be_asked(
+    run: Run, oscar: User, control: str, status: Run.Status
+) -> None:
+    Experiment.objects.filter(pk=run.experiment_id).update(kind=Experiment.Kind.IMPORTED)
+    Run.objects.filter(pk=run.pk).update(status=status)
+    value = {"message": "look", "limit": {"limit": "max_steps", "after": "5"}}.get(control)
+    with pytest.raises(FieldErrors, match="run by another program"):
+        ask(run=run, by=oscar, control=control, value=value)
+    assert Run.objects.get(pk=run.pk).status == status
+    assert not Control.objects.filter(run=run).exists()
+    shown = asks_of(Run.objects.all().for_rows().get(pk=run.pk))
+    assert (shown.actions, shown.waiting) == (Actions(), [])
