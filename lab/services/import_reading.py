@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError, IntegrityError
 from django.utils import timezone
 
 from lab.engine.errors import LabError, LeaseLostError
@@ -22,7 +22,7 @@ from lab.engine.formats.catalogue import FORMATS
 from lab.engine.formats.detection import probe, recognise
 from lab.engine.formats.trajectory import Found, FoundGrading, Problem, RecordedLog, Trajectory
 from lab.engine.stop import StopSignal
-from lab.models import Import
+from lab.models import Experiment, Import, Task
 from lab.services import import_logs, import_sources, interchange, space
 from lab.services.import_gradings import Gradings, first_number
 from lab.services.import_holding import Holding, ReadingStoppedError
@@ -31,6 +31,7 @@ from lab.services.import_storing import Storing
 from lab.services.imported_arms import Cleaner
 from lab.services.known_secrets import redactor
 from lab.services.messages import ring_for_imports
+from lab.services.processes import is_dead
 
 # How often the figures of a reading that goes on are stored.
 TELL_SECONDS = 1.0
@@ -85,7 +86,7 @@ def recognised(document: Document, formats: Sequence[Format]) -> tuple[Format, s
         return Problem(file=document.path, place="", message=import_sources.cannot_be_read(error))
     except Exception as error:
         _log.exception("%s cannot be looked at", document.path)
-        return Problem(file=document.path, place="", message=_mistake_words(error))
+        return Problem(file=document.path, place="", message=mistake_words(error))
 
 
 class Reading:
@@ -201,7 +202,6 @@ class Reading:
                 f"is of no format the lab knows; it knows {', '.join(one.name for one in self._formats)}"
             )
             self.report.problem(Problem(file=document.path, place="", message=message))
-            self.report.report.unrecognised_problems += 1
         self.report.unrecognised(document.path)
         return None
 
@@ -296,7 +296,7 @@ class Reading:
         except OSError:
             raise
         except DatabaseError as error:
-            if not _is_of_the_data(error):
+            if not is_of_the_data(error):
                 raise
             self._mistake(file, error, group.format.name, place)
         except Exception as error:
@@ -304,10 +304,7 @@ class Reading:
 
     def _mistake(self, file: str, error: Exception, format_name: str = "", place: str = "") -> None:
         _log.exception("%s: %s %s", self._import, file, place)
-        message = (
-            f"could not be taken over: the lab made a mistake ({type(error).__name__}); its log says more"
-        )
-        self.report.problem(Problem(file=file, place=place, message=message), format_name)
+        self.report.problem(Problem(file=file, place=place, message=mistake_words(error)), format_name)
 
     # What people see of it.
 
@@ -381,8 +378,6 @@ class Identities:
 
 def end_experiment(experiment_id: int) -> None:
     """Tell an import's experiment whose tasks its runs are of."""
-    from lab.models import Experiment, Task
-
     sets = list(
         Task.objects.filter(runs__experiment=experiment_id)
         .order_by()
@@ -395,14 +390,13 @@ def end_experiment(experiment_id: int) -> None:
     Experiment.objects.filter(pk=experiment_id, runs=None, kind=Experiment.Kind.IMPORTED).delete()
 
 
-def _mistake_words(error: Exception) -> str:
+def mistake_words(error: Exception) -> str:
+    """What people are told of a trajectory at which the lab itself failed."""
     return f"could not be taken over: the lab made a mistake ({type(error).__name__}); its log says more"
 
 
-def _is_of_the_data(error: DatabaseError) -> bool:
+def is_of_the_data(error: DatabaseError) -> bool:
     """Whether the database refused these very values, and takes others."""
-    from django.db import DataError, IntegrityError
-
     return isinstance(error, (DataError, IntegrityError))
 
 
@@ -432,8 +426,6 @@ def taken_for_command(*, paths: Sequence[Path], worker: str, name: str, follows:
     Raises:
         LabError: another process reads the same paths just now.
     """
-    from lab.services.processes import is_dead
-
     absolute = [path.absolute() for path in paths]
     row = interchange.unfinished_of(paths=absolute, follows=follows)
     if row is None:

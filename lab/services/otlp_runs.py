@@ -19,7 +19,7 @@ from lab.engine.stop import StopSignal
 from lab.models import Import, ImportedTrajectory, Run, Trace
 from lab.services import interchange, log, otlp
 from lab.services.import_holding import Holding
-from lab.services.import_reading import end_experiment
+from lab.services.import_reading import end_experiment, is_of_the_data, mistake_words
 from lab.services.import_reports import FormatCount, ImportReport
 from lab.services.import_storing import Storing
 from lab.services.imported_arms import Cleaner
@@ -41,13 +41,14 @@ def assemble(*, worker: str, stop: StopSignal) -> int:
         bodies = list(otlp.spans_of(trace))
         try:
             problem = _assemble(trace, bodies, worker, stop)
-        except (LabError, DatabaseError, OSError) as error:
-            # Looked at again by the next one, which finds the run if this one was made.
-            _log.warning("%s is no run yet: %s", trace, error)
-            continue
         except Exception as error:
+            passes = isinstance(error, (LabError, DatabaseError, OSError))
+            if passes and not (isinstance(error, DatabaseError) and is_of_the_data(error)):
+                # Looked at again by the next one, which finds the run if this one was made.
+                _log.warning("%s is no run yet: %s", trace, error)
+                continue
             _log.exception("%s is no run", trace)
-            problem = f"the lab made a mistake ({type(error).__name__}); its log says more"
+            problem = mistake_words(error)
         looked_at = Trace.objects.filter(pk=trace.pk)
         looked_at.update(seen=len(bodies), problem=problem)
         # Spans that came meanwhile keep it waiting.
@@ -70,11 +71,14 @@ def _assemble(trace: Trace, bodies: list[JSONObject], worker: str, stop: StopSig
     with Holding(taken, stop):
         was_there = ImportedTrajectory.objects.filter(identity=made.origin.sha256).exists()
         storing = Storing(taken, Cleaner(redactor()))
-        stored = storing.put(made)
-        late = bodies[trace.seen :] if trace.seen and was_there else []
-        if late:
-            _keep_late(stored.run, late)
-        _end(taken, storing)
+        try:
+            stored = storing.put(made)
+            late = bodies[trace.seen :] if trace.seen and was_there else []
+            if late:
+                _keep_late(stored.run, late)
+        finally:
+            # The next trace of the day need not wait for the lease of one that failed.
+            _end(taken, storing)
     came = f"{len(late)} spans came after its run was made"
     return f"{came}; they are kept at the end of its log" if late else ""
 
