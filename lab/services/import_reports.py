@@ -117,8 +117,6 @@ class ImportReport(_Part):
     problem_count: int = 0
     unrecognised: list[Unrecognised] = Field(default_factory=list)
     unrecognised_count: int = 0
-    # Of those the ones that are among the problems too: named by themselves, or surely broken.
-    unrecognised_problems: int = 0
     known_before: list[KnownBefore] = Field(default_factory=list)
     renumbered: list[Renumbered] = Field(default_factory=list)
     renumbered_count: int = 0
@@ -148,7 +146,6 @@ class ReportWriter:
             "problems": report.problem_count,
             "files": report.files,
             "unread_files": report.unrecognised_count,
-            "unread_problems": report.unrecognised_problems,
         }
 
     def file(self, name: str, title: str) -> None:

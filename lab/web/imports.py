@@ -141,7 +141,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 def _row(imported: Import) -> Row:
     word, icon, tone = _STATES[Import.State(imported.state)]
     found = imported.found
-    problems = found.get("problems", 0) + found.get("unread_files", 0) - found.get("unread_problems", 0)
+    problems = found.get("problems", 0)
     if imported.state == Import.State.ENDED and problems:
         word, icon, tone = "read, with problems", "warning", "warning"
     return Row(

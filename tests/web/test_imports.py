@@ -113,13 +113,13 @@ def test_the_report_names_what_was_guessed_lost_and_unreadable(operator: Client)
 
 
 def test_runs_of_verdicts_alone_are_counted_and_no_problem_is_counted_twice(operator: Client) -> None:
-    found = {"verdict_only": 4097, "gradings": 4099, "problems": 3, "unread_files": 5, "unread_problems": 3}
+    found = {"verdict_only": 4097, "gradings": 4099, "problems": 3, "unread_files": 5}
     imported = Import.objects.create(state=Import.State.ENDED, sources=[{"name": "a.json"}], found=found)
     page = operator.get(f"/imports/{imported.pk}/").content.decode()
     assert "<b>4097</b> new runs" in page
     assert "4097 of them runs of their own" in page
     listed = operator.get("/imports/").content.decode()
-    assert '<td class="number">4097</td><td class="number">0</td><td class="number">5</td>' in listed
+    assert '<td class="number">4097</td><td class="number">0</td><td class="number">3</td>' in listed
 
 
 def test_one_that_failed_is_read_again_when_asked(operator: Client) -> None:
