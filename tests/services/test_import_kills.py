@@ -82,7 +82,8 @@ def test_a_killed_import_started_again_ends_as_an_undisturbed_one(given: Path) -
     shutil.copytree(undisturbed.folder, disturbed.folder, dirs_exist_ok=True)
     finish(undisturbed, given)
     for kill in range(1, KILLS + 1):
-        wanted = RUNS * kill // (KILLS + 1)
+        # The last one long before the end, which a busy machine may reach before it kills.
+        wanted = RUNS * kill // (2 * KILLS)
         with start(disturbed, given) as process:
             end = time.monotonic() + SECONDS
             while rows(disturbed, "SELECT count(*) FROM lab_run")[0][0] < wanted:
