@@ -268,11 +268,13 @@ def _patch_captured(run: int, event: LogEvent) -> Moment:
 
 def _verification_started(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    words = (
-        f"Verifying by rule {_text(payload.get('rule'))} in a fresh sandbox: "
-        f'<span class="chip f2p">F2P</span> {payload.get("fail_to_pass")} must start to pass, '
-        f'<span class="chip p2p">P2P</span> {payload.get("pass_to_pass")} must stay passing'
-    )
+    words = f"Verifying by rule {_text(payload.get('rule'))}"
+    # A recorded verdict may name no test.
+    if payload.get("fail_to_pass") or payload.get("pass_to_pass"):
+        words += (
+            f': <span class="chip f2p">F2P</span> {payload.get("fail_to_pass")} must start to pass, '
+            f'<span class="chip p2p">P2P</span> {payload.get("pass_to_pass")} must stay passing'
+        )
     return words, "verification", "flask", ""
 
 
@@ -280,8 +282,8 @@ def _verification_finished(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     name, icon_name, word = OUTCOMES.get(words_of(payload.get("outcome")), ("invalid", "unparsed", "unknown"))
     tests = [test for test in payload.get("tests") or [] if isinstance(test, Mapping)]
-    parts = []
-    for group, label in (("fail_to_pass", "f2p"), ("pass_to_pass", "p2p")):
+    parts = [] if tests else ["no test is named"]
+    for group, label in (("fail_to_pass", "f2p"), ("pass_to_pass", "p2p")) if tests else ():
         statuses = [test.get("status") for test in tests if test.get("group") == group]
         parts.append(
             f'<span class="chip {label}">{label.upper()}</span> {statuses.count("passed")} of {len(statuses)}'

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Q, Sum
 
-from lab.models import Call, Run, RunFacts
+from lab.models import Call, Experiment, Run, RunFacts
 from lab.render.numbers import count, dollars, plural
 from lab.render.text import one_line, visible_text
 from lab.services.price_cards import BASIS_WORDS
@@ -205,6 +205,8 @@ def _charge(group: _Group, name: str, part: str) -> Decimal | None:
 
 
 def _basis(run: Run, facts: RunFacts, groups: list[_Group]) -> str:
+    if not facts.calls and run.experiment.kind == Experiment.Kind.IMPORTED:
+        return "No request is recorded."
     if not facts.calls and run.status == Run.Status.ENDED:
         return "Nothing was spent: no request was answered."
     if not facts.calls:

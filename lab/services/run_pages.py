@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from lab.engine.errors import ExitReason
 from lab.engine.harnesses.arguments import PROTOCOL_WORDS, form_words
-from lab.models import Attempt, Draft, Event, Run, RunFacts, Verification
+from lab.models import Attempt, Draft, Event, Experiment, Run, RunFacts, Verification
 from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
 from lab.render.numbers import clock, count, dollars, plural
 from lab.render.parting import Parting, parting_of
@@ -182,7 +182,7 @@ def panel(run: Run) -> Panel:
         infrastructure=reason in INFRASTRUCTURE_REASONS,
         why=why_it_broke(run),
         pending=_with_progress(run, _pending(run, facts), facts),
-        limits=_limits(run, facts) if source is None else _recorded(_limits(run, facts), facts),
+        limits=_limits(run, facts) if source is None else _recorded(_limits(run, facts), facts, source),
         tokens=bill.rows,
         total=bill.total,
         basis=bill.basis,
@@ -377,9 +377,10 @@ def _limits(run: Run, facts: RunFacts) -> list[Meter]:
     return meters
 
 
-def _recorded(meters: list[Meter], facts: RunFacts) -> list[Meter]:
+def _recorded(meters: list[Meter], facts: RunFacts, source: Source) -> list[Meter]:
     """The meters of an imported run: a limit that is not recorded is not "no limit", nor is no time 0."""
     unknown = {"Time"} if facts.agent_seconds is None else set()
+    unknown |= set() if source.steps_recorded else {"Steps", "Tokens", "Cost"}
     unknown |= set() if facts.context_tokens else {"Context"}
     told = [meter._replace(used="not recorded") if meter.label in unknown else meter for meter in meters]
     return [
@@ -510,6 +511,11 @@ class RunRow(NamedTuple):
     scripted: bool
 
 
+def _is_verdict_alone(run: Run, facts: RunFacts) -> bool:
+    """Whether a recorded verdict is all there is: that is not known to have taken no steps."""
+    return run.experiment.kind == Experiment.Kind.IMPORTED and not facts.calls and not facts.steps
+
+
 def row_of(run: Run) -> RunRow:
     """What a list says of a run that was read by `for_rows`."""
     facts = facts_of(run)
@@ -529,7 +535,7 @@ def row_of(run: Run) -> RunRow:
         fail_to_pass=passed_of(facts.fail_to_pass_passed, facts.fail_to_pass_total) if facts.verdict else "",
         pass_to_pass=_broken(facts),
         why=why_it_broke(run),
-        steps="" if run.status == Run.Status.QUEUED else steps,
+        steps="" if run.status == Run.Status.QUEUED or _is_verdict_alone(run, facts) else steps,
         cost=_row_cost(run, facts, free=free_words(run)),
         scripted=run.arm.model.endpoint.scripted,
     )

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 
 from lab.engine.formats.to_events import Standing, to_events
 from lab.engine.formats.trajectory import HarnessUsed, Note, Origin, Totals, Trajectory, Turn
@@ -49,6 +50,15 @@ def test_what_is_not_recorded_is_called_so() -> None:
     assert used(panel)["Context"] == "not recorded"
     assert panel.source is not None
     assert (panel.source.patch_recorded, panel.source.totals, panel.source.notes) == (False, "", "")
+
+
+def test_a_verdict_alone_has_neither_no_steps_nor_spent_nothing() -> None:
+    panel = imported(items=(), steps_recorded=False)
+    assert used(panel)["Steps"] == used(panel)["Cost"] == "not recorded"
+    assert panel.basis == "No request is recorded."
+    page = render_to_string("runs/_facts.html", {"panel": panel})
+    assert "steps not recorded" in page
+    assert "0 steps" not in page
 
 
 def test_the_files_own_totals_and_notes_are_told_in_words() -> None:
