@@ -130,7 +130,7 @@ def test_a_reward_of_one_or_more_is_resolved(
 ) -> None:
     found = read(tmp_path, run(reward=reward))
     assert [grading.outcome.value for grading in found.gradings] == ([outcome] if outcome else [])
-    assert (found.kept.get("test_output") == "1 passed") == (outcome is None)
+    assert (found.task_kept.get("test_output") == "1 passed") == (outcome is None)
 
 
 def test_a_run_that_goes_on_keeps_its_identity_and_what_it_had(tmp_path: Path) -> None:

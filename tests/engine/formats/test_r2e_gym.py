@@ -190,3 +190,11 @@ def test_calls_and_observations_are_read_as_they_were_written(
 def test_broken_runs_give_what_is_left_of_them(runs: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert survives(READER, lines_of(Path(folder), runs))
+
+
+def test_what_tests_printed_without_a_reward_is_kept_with_the_task_which_is_not_for_everybody(
+    tmp_path: Path,
+) -> None:
+    found = read(tmp_path, run(reward=None))
+    assert (found.gradings, found.task_kept["test_output"]) == ((), "1 passed")
+    assert not {"test_output", "custom_test_outputs"} & found.kept.keys()
