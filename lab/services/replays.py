@@ -13,7 +13,7 @@ from lab.engine.events import Record
 from lab.engine.harnesses.arguments import PROTOCOL_WORDS
 from lab.engine.limits import as_typed
 from lab.engine.llm.replay import OnDifference, Recording, recording_of
-from lab.models import Arm, Call, Endpoint, Event, HarnessVersion, Model, Role, Run, Task
+from lab.models import Arm, Call, Endpoint, Event, Experiment, HarnessVersion, Model, Role, Run, Task
 from lab.services import log
 from lab.services.access import for_role
 from lab.services.blobs import BodyMissingError
@@ -70,21 +70,29 @@ def make(*, by: User, arm: Arm, on_difference: str = "stop") -> Model:
 def recorded_runs(arm: Arm) -> QuerySet[Run]:
     """The arm's runs that a replay can serve: ended, with at least one answer of the model."""
     answered = Call.objects.filter(run=OuterRef("pk"), state=Call.State.FINISHED)
-    runs = Run.objects.filter(Exists(answered), arm=arm, status=Run.Status.ENDED).select_related("task")
+    runs = _own().filter(Exists(answered), arm=arm, status=Run.Status.ENDED).select_related("task")
     return runs.order_by("task__position", "task_id", "seed")
+
+
+def _own() -> QuerySet[Run]:
+    """Runs whose tasks the lab has: an imported one has no repository to go through again."""
+    return Run.objects.exclude(experiment__kind=Experiment.Kind.IMPORTED)
 
 
 def replayable(arms: Iterable[Arm]) -> list[Arm]:
     """Those of the arms that have a run which a replay can serve."""
     arms = list(arms)
     answered = Call.objects.filter(run=OuterRef("pk"), state=Call.State.FINISHED)
-    runs = Run.objects.filter(Exists(answered), arm__in=arms, status=Run.Status.ENDED)
+    runs = _own().filter(Exists(answered), arm__in=arms, status=Run.Status.ENDED)
     found = set(runs.order_by().values_list("arm", flat=True).distinct())
     return [arm for arm in arms if arm.pk in found]
 
 
 def unrecorded(run: Run) -> str:
     """Why the run cannot be replayed, with a way out; "" when it can."""
+    if run.experiment.kind == Experiment.Kind.IMPORTED:
+        reason = "it was imported, and the lab has no repository of its task"
+        return f"run {run.pk} cannot be replayed: {reason}; choose a run of the lab's own"
     if run.status != Run.Status.ENDED:
         return f"run {run.pk} goes on; replay it when it has ended, or choose another run"
     if not is_recorded(run):
@@ -119,7 +127,8 @@ def _tools(version: HarnessVersion) -> set[str]:
 def is_recorded(run: Run) -> bool:
     """Whether a replay can serve this run: it has ended and the model has answered in it."""
     answered = Call.objects.filter(run=run, state=Call.State.FINISHED)
-    return run.status == Run.Status.ENDED and answered.exists()
+    imported = run.experiment.kind == Experiment.Kind.IMPORTED
+    return run.status == Run.Status.ENDED and not imported and answered.exists()
 
 
 def source_of(model: Model, *, task: Task, seed: int) -> Run | None:

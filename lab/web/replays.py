@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 from lab.models import Arm, HarnessVersion, Model, Role, Run
 from lab.services import replays, runs
 from lab.services.errors import FieldErrors
+from lab.services.harness_pages import can_be_launched
 from lab.web.forms import MOST_DIGITS, beside_its_field
 from lab.web.http import for_role, signed_in
 
@@ -75,6 +76,9 @@ def _launch(
 ) -> Any:
     if version is None:
         raise FieldErrors({"harness": "harness: this version is not known any more; choose another one"})
+    if not can_be_launched(version):
+        text = f"harness: the content of {version} is unknown, or not readable here; choose another one"
+        raise FieldErrors({"harness": text})
     return runs.launch_replay(
         by=signed_in(request),
         runs=chosen,
@@ -93,7 +97,7 @@ def _version(text: str) -> HarnessVersion | None:
 def _versions(arm: Arm) -> list[HarnessVersion]:
     """The one that was used, and the newest of each harness."""
     newest = [version for version in HarnessVersion.objects.newest() if version.pk != arm.harness_version_id]
-    return [arm.harness_version, *newest]
+    return [one for one in (arm.harness_version, *newest) if can_be_launched(one)]
 
 
 urlpatterns = [

@@ -8,7 +8,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from lab.models import Import, Role
+from lab.models import Experiment, HarnessVersion, Import, Role
 from lab.services import interchange
 from lab.services.import_reports import ImportReport, NoteCount, ProblemLine, Unrecognised
 from tests import builders
@@ -131,3 +131,17 @@ def test_one_that_failed_is_read_again_when_asked(operator: Client) -> None:
     operator.post(f"/imports/{imported.pk}/again/")
     assert Import.objects.get().state == Import.State.QUEUED
     assert interchange.report_of(Import.objects.get()).imported == 0
+
+
+def test_an_imported_run_is_not_replayed_and_its_page_says_why(operator: Client) -> None:
+    run = builders.run()
+    builders.believable(run)
+    assert "/replay/" in operator.get(f"/runs/{run.pk}/").content.decode()
+    Experiment.objects.filter(pk=run.experiment_id).update(kind=Experiment.Kind.IMPORTED)
+    HarnessVersion.objects.filter(pk=run.arm.harness_version_id).update(digest=None)
+    assert "/replay/" not in operator.get(f"/runs/{run.pk}/").content.decode()
+    page = operator.get(f"/runs/{run.pk}/replay/").content.decode()
+    assert "the lab has no repository of its task" in page
+    sent = {"harness_version": run.arm.harness_version_id, "on_difference": "stop", "scope": "run"}
+    assert operator.post(f"/runs/{run.pk}/replay/", sent).status_code == 422
+    assert operator.post(f"/arms/{run.arm_id}/replay/", sent).status_code == 422
