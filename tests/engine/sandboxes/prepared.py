@@ -8,6 +8,7 @@ import time
 from lab.engine.sandboxes import docker_pool
 from lab.engine.sandboxes.base import SandboxSpec
 from lab.engine.sandboxes.docker import DockerProvider, DockerSandbox
+from tests import docker_host
 from tests.timing import SOON
 
 # Between those that start at once nobody could tell whose container it was.
@@ -29,6 +30,10 @@ class PreparedProvider(DockerProvider):
             finally:
                 docker_pool.pool().clear()
         assert [sandbox.facts.identifier] == waiting
+        # Named beside its caller; before that a reaper finds it by no label of its own.
+        until = time.monotonic() + SOON
+        while waiting[0] not in docker_host.labelled(spec.label) and time.monotonic() < until:
+            time.sleep(0.005)
         return sandbox
 
 
