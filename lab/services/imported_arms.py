@@ -226,7 +226,8 @@ def _unread(config: JSONObject) -> JSONObject:
 
 def _harness(name: str, family: str) -> Harness:
     """The imported harness of this program, one for each family it was recorded with."""
-    kept = f"{name[:80]}{_MARK}"
+    # What another lab had imported and exported again is marked already.
+    kept = f"{name.removesuffix(_MARK)[:80]}{_MARK}"
     for number in range(1, 100):
         candidate = kept if number == 1 else f"{kept} {number}"
         harness, _ = Harness.objects.get_or_create(name=candidate, defaults={"family": family[:16]})
@@ -239,7 +240,7 @@ def _model(name: str, provider: str, sampling: JSONObject) -> Model:
     with transaction.atomic():
         one_at_a_time("models")
         endpoint, _ = Endpoint.objects.get_or_create(name=ENDPOINT, defaults={"retired": True})
-        kept = f"{(name or 'model not recorded')[:180]}{_MARK}"
+        kept = f"{(name or 'model not recorded').removesuffix(_MARK)[:180]}{_MARK}"
         versions = list(Model.objects.filter(name=kept).order_by("version"))
         for one in versions:
             if (one.price_provider, one.sampling, one.endpoint_id) == (provider, sampling, endpoint.pk):

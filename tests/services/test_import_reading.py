@@ -525,3 +525,9 @@ def test_an_imported_run_is_no_workers(given: Path) -> None:
     assert not queue.anything_goes_on()
     assert queue.settle_abandoned() == []
     assert queue.claim_next(worker="w/1/1") is None
+
+
+def test_what_a_lab_had_imported_and_exported_is_not_marked_twice(given: Path) -> None:
+    lines(given / "a.jsonl", {"mind": "x", "model": "openai/gpt-4o (imported)"})
+    (run,) = runs_of(imported(given))
+    assert run.arm.model.name == "openai/gpt-4o (imported)"
