@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
+from lab.engine.harnesses.presets import load_preset
 from lab.engine.llm.replay import Difference
 from lab.models import Endpoint, Harness, HarnessVersion, Model, PriceCard, Run
 from lab.services import endpoints
@@ -389,10 +390,11 @@ def test_a_run_without_a_recorded_turn_is_not_offered_and_says_so_when_asked(
 
 
 def test_the_replay_form_warns_of_harnesses_that_cannot_use_the_recording(operator: Client, run: Run) -> None:
-    other = run.arm.harness_version.config | {"tools": [{"name": "Bash"}]}
-    whole = other | {"tools": [{"name": name} for name in ("Bash", "Glob", "Edit")]}
+    whole = load_preset("leaf-compatible").model_dump(mode="json")
+    narrow = whole | {"tools": [tool for tool in whole["tools"] if tool["name"] in ("Bash", "Read", "Write")]}
+    fenced = load_preset("mini").model_dump(mode="json") | {"protocol": "fenced"}
     HarnessVersion.objects.filter(pk=run.arm.harness_version_id).update(config=whole)
-    for name, config in (("narrow", other), ("fenced", other | {"protocol": "fenced"})):
+    for name, config in (("narrow", narrow), ("fenced", fenced)):
         harness = Harness.objects.create(name=name)
         HarnessVersion.objects.create(harness=harness, version=1, digest=name, config=config)
     page = text(operator, f"/runs/{run.pk}/replay/")

@@ -147,8 +147,12 @@ def test_a_signal_to_the_shell_above_as_the_command_ends_takes_neither_its_end_n
 
 
 def test_a_command_ignores_no_signal_and_has_none_held_back(sandbox: Sandbox) -> None:
+    # Two are the C library's own: a program that was started by way of posix_spawn, as by make, ignores them,
+    # nobody can set them otherwise, and the library takes them back when it needs them.
+    own_of_the_library = 1 << 31 | 1 << 32
     result = sandbox.exec(["grep", "-E", "^Sig(Ign|Blk):", "/proc/self/status"], timeout=60)
-    assert {int(line.split()[1], 16) for line in result.stdout.text().splitlines()} == {0}
+    told = [int(line.split()[1], 16) for line in result.stdout.text().splitlines()]
+    assert [signals & ~own_of_the_library for signals in told] == [0, 0]
 
 
 def test_a_command_inherits_no_descriptor(sandbox: Sandbox) -> None:

@@ -44,7 +44,9 @@ def look(data: Path) -> dict[str, int]:
 
 
 def bodies(data: Path) -> list[Path]:
-    return [file for file in (data / "blobs").rglob("*") if file.is_file()]
+    """Without what a killed process was just writing, which the tick removes as the leftover that it is."""
+    files = (file for file in (data / "blobs").rglob("*") if file.is_file())
+    return [file for file in files if not file.name.startswith(".")]
 
 
 def loaded_before_the_kill(data: Path, *, wanted: int) -> None:
