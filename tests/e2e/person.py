@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import http.cookiejar
+import io
 import re
 import urllib.parse
 import urllib.request
+import zipfile
+
+from pyarrow import parquet
 
 from tests.whole_lab import WholeLab
 
@@ -18,6 +22,18 @@ _RUN = re.compile(r"/runs/(\d+)/")
 def somebody(lab: WholeLab) -> Person:
     """The one who is signed in to this lab; a session outlives a restart."""
     return Person(lab)
+
+
+def text_of(data: bytes) -> str:
+    """What a page or a download says; of an archive what its members say, of a Parquet file its rows."""
+    if data.startswith(b"PK\x03\x04"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return "\n".join(
+                [*archive.namelist(), *(text_of(archive.read(one)) for one in archive.namelist())]
+            )
+    if data.startswith(b"PAR1"):
+        return str(parquet.read_table(io.BytesIO(data)).to_pylist())
+    return data.decode()
 
 
 class Person:
@@ -38,7 +54,7 @@ class Person:
 
     def read(self, path: str) -> str:
         with self._opener.open(self._lab.url + path, timeout=60) as response:
-            return str(response.read().decode())
+            return text_of(response.read())
 
     def send(self, path: str, **fields: object) -> str:
         """Post a form with the token of the first page; returns where it led to."""
