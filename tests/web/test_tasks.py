@@ -68,7 +68,7 @@ def test_a_task_says_what_is_done_before_its_agent_begins_and_what_a_check_found
     task.checks.create(sandbox="docker", valid=False, detail="first <b>problem\nsecond problem")
     html = operator.get(f"/tasks/{task.pk}/").content.decode()
     said = " ".join(re.sub(r"<[^>]*>", " ", html).split())
-    assert "Commands run as agent Repository the image's own, in /testbed Variables PORT, LANG" in said
+    assert "Commands run as agent Repository the image's own, in /testbed Variables LANG, PORT" in said
     assert "<span>pip install -e .</span><span>make &lt;all&gt;</span>" in html
     assert "<span>first &lt;b&gt;problem</span><span>second problem</span>" in html
     assert "not shown" not in html
