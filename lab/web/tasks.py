@@ -30,6 +30,8 @@ def task_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "launch_at": f"/?set={task.task_set_id}#launch",
         "statement": render_markdown(task.statement),
         "check": task.checks.first(),
+        # A database may order them otherwise than their file.
+        "variables": sorted(task.environment.get("variables") or {}),
         "runs": runs,
         "hidden": task.hidden if holds(request, Role.OPERATOR) else None,
     }
