@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from django.contrib import messages
-from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import UnreadablePostError
@@ -76,7 +74,7 @@ def import_new(request: HttpRequest) -> HttpResponse:
         imported = interchange.start(by=person, name=name, idempotency_key=key)
         for place, file in enumerate(files):
             given = names[place] if place < len(names) else file.name or "unnamed"
-            interchange.add_file(by=person, imported=imported, name=given, chunks=_chunks(file))
+            interchange.add_file(by=person, imported=imported, name=given, chunks=file.chunks())
         if request.POST.get("more") == "yes":
             return JsonResponse({"location": None})
         interchange.submit(by=person, imported=imported)
@@ -169,10 +167,6 @@ def name_of(imported: Import) -> str:
 def _share(imported: Import) -> int | None:
     """How many hundredths of its files are read, None while nobody has counted them."""
     return None if not imported.total else min(100, imported.done * 100 // imported.total)
-
-
-def _chunks(file: UploadedFile[Any]) -> Iterator[bytes]:
-    yield from file.chunks()
 
 
 def _is_script(request: HttpRequest) -> bool:

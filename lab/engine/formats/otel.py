@@ -24,7 +24,8 @@ from lab.engine.formats.otel_spans import (
     contents_of,
     read_span,
 )
-from lab.engine.formats.reading import count, items, mapping, number, plain_text, text
+from lab.engine.formats.otlp_wire import span_bodies
+from lab.engine.formats.reading import count, items, number, plain_text, text
 from lab.engine.formats.trajectory import (
     Aside,
     Call,
@@ -72,7 +73,7 @@ class OpenTelemetry:
                 if isinstance(value, Problem):
                     yield value
                     continue
-                spans = list(_spans_in(value))
+                spans = [span for span in map(read_span, span_bodies(value)) if span is not None]
                 if not spans:
                     yield Problem(file=document.path, place=place, message="holds no span with ids")
                 for span in spans:
@@ -98,17 +99,6 @@ def _requests(document: Document) -> Iterator[tuple[str, Any]]:
         broken = line.problem or ("" if isinstance(line.value, dict) else "is no object")
         problem = Problem(file=document.path, place=line.place, message=broken)
         yield line.place, problem if broken else line.value
-
-
-def _spans_in(request: Any) -> Iterator[GenAISpan]:
-    for of_resource in map(mapping, items(mapping(request).get(_RESOURCES))):
-        scoped = of_resource.get("scopeSpans") or of_resource.get("instrumentationLibrarySpans")
-        for of_scope in map(mapping, items(scoped)):
-            scope = mapping(of_scope.get("scope") or of_scope.get("instrumentationLibrary"))
-            for span in map(mapping, items(of_scope.get("spans"))):
-                read = read_span({"resource": of_resource.get("resource"), "scope": scope, "span": span})
-                if read is not None:
-                    yield read
 
 
 def trajectory_of(spans: Iterable[GenAISpan], *, file: str) -> Trajectory | None:

@@ -67,7 +67,10 @@ def read_request(body: bytes, *, content_type: str, encoding: str = "") -> SpanR
         )
     plain = _unpacked(body, encoding.strip().lower())
     document = _from_json(plain) if kind == JSON_TYPE else _from_protobuf(plain)
-    found = list(_spans(document, base64_ids=kind == PROTOBUF_TYPE))
+    bodies = span_bodies(document)
+    if kind == PROTOBUF_TYPE:
+        bodies = ({**body, "span": _with_hex_ids(body["span"])} for body in bodies)
+    found = [_received(body) for body in bodies]
     spans = [
         span for span in found if _TRACE_ID.fullmatch(span.trace_id) and _SPAN_ID.fullmatch(span.span_id)
     ]
@@ -142,23 +145,25 @@ def _from_protobuf(body: bytes) -> JSONObject:
     return document
 
 
-def _spans(document: JSONObject, *, base64_ids: bool) -> Iterator[ReceivedSpan]:
-    for of_resource in map(mapping, items(document.get("resourceSpans"))):
+def span_bodies(document: Any) -> Iterator[JSONObject]:
+    """Each span of a request in OTLP's JSON form, as `{"resource": …, "scope": …, "span": …}`."""
+    for of_resource in map(mapping, items(mapping(document).get("resourceSpans"))):
         resource = mapping(of_resource.get("resource"))
         # Before OTLP 0.15 the scope was the instrumentation library.
         scoped = of_resource.get("scopeSpans") or of_resource.get("instrumentationLibrarySpans")
         for of_scope in map(mapping, items(scoped)):
             scope = mapping(of_scope.get("scope") or of_scope.get("instrumentationLibrary"))
             for span in map(mapping, items(of_scope.get("spans"))):
-                yield _received(resource, scope, _with_hex_ids(span) if base64_ids else span)
+                yield {"resource": resource, "scope": scope, "span": span}
 
 
-def _received(resource: JSONObject, scope: JSONObject, span: JSONObject) -> ReceivedSpan:
+def _received(body: JSONObject) -> ReceivedSpan:
+    span = body["span"]
     return ReceivedSpan(
         trace_id=text(span.get("traceId")).lower(),
         span_id=text(span.get("spanId")).lower(),
         parent_id=text(span.get("parentSpanId")).lower(),
-        body={"resource": resource, "scope": scope, "span": span},
+        body=body,
     )
 
 
