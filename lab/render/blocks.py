@@ -203,3 +203,8 @@ def arguments_block(arguments: Mapping[str, Any], *, leave_out: frozenset[str] =
         else:
             rows.append(f"<dt>{visible_html(str(name)[:80])}</dt><dd>{visible_html(repr(value)[:300])}</dd>")
     return f'<dl class="arguments mono">{"".join(rows)}</dl>' if rows else ""
+
+
+def moment_body(markup: str) -> str:
+    """What opens below an event outside the steps, "" for nothing."""
+    return f'<div class="moment-body">{markup}</div>' if markup else ""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab.engine.events import KEPT_FOR_OPERATORS
-from lab.render.blocks import more_link, output_block
+from lab.render.blocks import moment_body, more_link, output_block
 from lab.render.fold import LogEvent
-from lab.render.text import excerpt, one_line, visible_html, words_of
+from lab.render.text import excerpt, line_html, visible_html, words_of
 
 _TIMES = {
     "recorded": "",
@@ -21,22 +21,21 @@ _NOTES = {"guessed": "guessed", "lost": "lost", "missing": "not in the file"}
 def trajectory_imported(run: int, event: LogEvent) -> tuple[str, str, str, str]:
     """Where the attempt's log came from: words, class, icon and details, as of every event outside steps."""
     payload = event.payload
-    place = f", {_text(payload.get('place'))}" if payload.get("place") else ""
+    place = f", {line_html(payload.get('place'))}" if payload.get("place") else ""
     times = _TIMES.get(words_of(payload.get("times")), "")
-    words = (
-        f"Imported as {_text(payload.get('format'))} from <b>{_text(payload.get('file'))}</b>{place}{times}"
-    )
+    name, file = line_html(payload.get("format")), line_html(payload.get("file"))
+    words = f"Imported as {name} from <b>{file}</b>{place}{times}"
     details = _notes(payload.get("notes")) + _totals(payload.get("totals"))
-    return words, "attempt", "down", _body(details + _kept(run, event))
+    return words, "attempt", "down", moment_body(details + _kept(run, event))
 
 
 def kept_block(run: int, event: LogEvent) -> str:
     """What the file holds of a step besides what the step shows: folded."""
     about = words_of(event.payload.get("about")).replace("_", " ")
     call = words_of(event.payload.get("call_id"))
-    of_call = f" <code>{_text(call, 60)}</code>" if call else ""
+    of_call = f" <code>{line_html(call, 60)}</code>" if call else ""
     return (
-        f'<details class="kept"><summary>Recorded besides, of this {_text(about)}{of_call}</summary>'
+        f'<details class="kept"><summary>Recorded besides, of this {line_html(about)}{of_call}</summary>'
         f"{_kept(run, event)}</details>"
     )
 
@@ -47,16 +46,18 @@ def source_kept(run: int, event: LogEvent) -> tuple[str, str, str, str]:
     if event.payload.get("about") in KEPT_FOR_OPERATORS:
         link = more_link(run, event.seq, "kept", "show it: it may hold a gold patch or hidden tests")
         shown = f'<div class="output"><p class="foot">{link}</p></div>'
-        return f"Recorded besides, of this {_text(about)}, for operators", "kept", "down", _body(shown)
-    words = f"Recorded besides, of this {_text(about)}: <code>{_text(event.payload.get('kept'))}</code>"
-    return words, "kept", "down", _body(_kept(run, event))
+        words = f"Recorded besides, of this {line_html(about)}, for operators"
+        return words, "kept", "down", moment_body(shown)
+    kept = line_html(event.payload.get("kept"))
+    words = f"Recorded besides, of this {line_html(about)}: <code>{kept}</code>"
+    return words, "kept", "down", moment_body(_kept(run, event))
 
 
 def _notes(value: Any) -> str:
     notes = [note for note in value or [] if isinstance(note, Mapping)]
     items = "".join(
-        f"<li>{_NOTES.get(words_of(note.get('kind')), '')}: <code>{_text(note.get('field'))}</code> "
-        f"{_text(note.get('detail'), 600)}</li>"
+        f"<li>{_NOTES.get(words_of(note.get('kind')), '')}: <code>{line_html(note.get('field'))}</code> "
+        f"{line_html(note.get('detail'), 600)}</li>"
         for note in notes
     )
     return f'<ul class="import-notes">{items}</ul>' if items else ""
@@ -65,7 +66,7 @@ def _notes(value: Any) -> str:
 def _totals(value: Any) -> str:
     if not isinstance(value, Mapping) or not value:
         return ""
-    said = ", ".join(f"{_text(name)} {visible_html(str(number))}" for name, number in value.items())
+    said = ", ".join(f"{line_html(name)} {visible_html(str(number))}" for name, number in value.items())
     return f"<p>The file's own totals: {said}</p>"
 
 
@@ -75,11 +76,3 @@ def _kept(run: int, event: LogEvent) -> str:
         return ""
     title = "As it stood in the file"
     return output_block(excerpt(kept), run=run, seq=event.seq, part="kept", title=title, icon_name="file")
-
-
-def _body(markup: str) -> str:
-    return f'<div class="moment-body">{markup}</div>' if markup else ""
-
-
-def _text(value: Any, limit: int = 200) -> str:
-    return visible_html(one_line(words_of(value), limit))

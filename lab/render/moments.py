@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from lab.render.blocks import output_block, said_block
+from lab.render.blocks import moment_body, output_block, said_block
 from lab.render.diff import counts
 from lab.render.fold import LogEvent
 from lab.render.icons import icon
@@ -15,7 +15,7 @@ from lab.render.imported import source_kept, trajectory_imported
 from lab.render.numbers import NOT_RECORDED, clock, dollars, duration, moment, plural, size
 from lab.render.parting import parting_of
 from lab.render.sandboxes import ShownImage, limit_words, shown_image
-from lab.render.text import excerpt, one_line, safe, visible_html, words_of
+from lab.render.text import excerpt, line_html, one_line, safe, visible_html, words_of
 
 INFRASTRUCTURE_REASONS = frozenset(
     {"llm_query_error", "tool_error", "infrastructure_error", "internal_error", "replay_diverged", "unknown"}
@@ -50,15 +50,11 @@ Moment = tuple[str, str, str, str]
 """Words (markup), class, icon, details (markup, "" for none)."""
 
 
-def _text(value: Any, limit: int = 200) -> str:
-    return visible_html(one_line(words_of(value), limit))
-
-
 def _name(value: Any) -> str:
     """Name and version of a harness, model or task as `attempt_started` holds them."""
     if not isinstance(value, Mapping):
         return "unknown"
-    name = _text(value.get("name") or value.get("id") or "unknown", 120)
+    name = line_html(value.get("name") or value.get("id") or "unknown", 120)
     version = value.get("version")
     return f"{name} v{version}" if isinstance(version, int) else name
 
@@ -74,7 +70,7 @@ def _attempt_started(run: int, event: LogEvent) -> Moment:
     for index, message in enumerate(payload.get("messages") or []):
         if not isinstance(message, Mapping):
             continue
-        role = _text(message.get("role"), 20)
+        role = line_html(message.get("role"), 20)
         blocks.append(
             output_block(
                 excerpt(message.get("content")),
@@ -95,7 +91,7 @@ def _whom(payload: Mapping[str, Any]) -> str:
 def _image_requested(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     begun = "Building" if payload.get("action") == "build" else "Pulling"
-    return f"{begun} the image{_whom(payload)} {_text(payload.get('reference'))}", "sandbox", "box", ""
+    return f"{begun} the image{_whom(payload)} {line_html(payload.get('reference'))}", "sandbox", "box", ""
 
 
 def _image_ready(run: int, event: LogEvent) -> Moment:
@@ -105,7 +101,7 @@ def _image_ready(run: int, event: LogEvent) -> Moment:
     name = visible_html(image.reference) if image else "unknown"
     big = f", {image.size}" if image and image.size else ""
     words = f"Image{_whom(payload)} {name} is there after {took}{big}"
-    return words, "sandbox", "box", _body(_image_html(image)) if image else ""
+    return words, "sandbox", "box", moment_body(_image_html(image)) if image else ""
 
 
 def _sandbox_started(run: int, event: LogEvent) -> Moment:
@@ -117,7 +113,7 @@ def _sandbox_started(run: int, event: LogEvent) -> Moment:
     image = shown_image(payload.get("image"))
     made_from = f" of {visible_html(image.reference)}" if image else ""
     words = (
-        f"Sandbox{_whom(payload)} {_text(payload.get('sandbox'))}{made_from}, "
+        f"Sandbox{_whom(payload)} {line_html(payload.get('sandbox'))}{made_from}, "
         f"<span{' class=warning' if isolation == 'none' else ''}>{kept_apart}</span>, {network}{again}, "
         f"up in {duration(_number(payload.get('seconds')))}"
     )
@@ -125,8 +121,8 @@ def _sandbox_started(run: int, event: LogEvent) -> Moment:
     if limits := limit_words(payload.get("limits")):
         told = ", ".join(f"{name} {value}" for name, value in limits.items())
         lines.append(f"<p>Limits: {visible_html(told)}</p>")
-    lines += [f"<p>{_text(note, 400)}</p>" for note in payload.get("notes") or []]
-    return words, "sandbox", "box", _body("".join(lines))
+    lines += [f"<p>{line_html(note, 400)}</p>" for note in payload.get("notes") or []]
+    return words, "sandbox", "box", moment_body("".join(lines))
 
 
 def _image_html(image: ShownImage) -> str:
@@ -137,17 +133,13 @@ def _image_html(image: ShownImage) -> str:
     return f"{digest}<p>content <code>{visible_html(image.identifier)}</code></p>"
 
 
-def _body(markup: str) -> str:
-    return f'<div class="moment-body">{markup}</div>' if markup else ""
-
-
 def _sandbox_lost(run: int, event: LogEvent) -> Moment:
-    return f"Sandbox lost: {_text(event.payload.get('message'), 400)}", "infrastructure", "bolt", ""
+    return f"Sandbox lost: {line_html(event.payload.get('message'), 400)}", "infrastructure", "bolt", ""
 
 
 def _attempt_continued(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    reason = _text(payload.get("reason"), 400)
+    reason = line_html(payload.get("reason"), 400)
     words = f"<b>Attempt {event.attempt} goes on</b> with another worker{f': {reason}' if reason else ''}"
     if payload.get("orderly"):
         return words, "continued", "down", ""
@@ -157,9 +149,9 @@ def _attempt_continued(run: int, event: LogEvent) -> Moment:
 def _message_sent(run: int, event: LogEvent) -> Moment:
     message = event.payload.get("message")
     content = excerpt(message.get("content") if isinstance(message, Mapping) else "")
-    person = f"<b>{_text(event.payload.get('person'))}</b>"
+    person = f"<b>{line_html(event.payload.get('person'))}</b>"
     if content.whole and len(content.text) <= _INLINE and "\n" not in content.text:
-        return f"{person} wrote to the agent: {_text(content)}", "person message", "speech", ""
+        return f"{person} wrote to the agent: {line_html(content)}", "person message", "speech", ""
     words = f"{person} wrote to the agent"
     return words, "person message", "speech", said_block(content, run=run, seq=event.seq)
 
@@ -179,22 +171,22 @@ def _control_asked(run: int, event: LogEvent) -> Moment:
     value = payload.get("value")
     value = value if isinstance(value, Mapping) else {}
     control = words_of(payload.get("control"))
-    words = _ASKED.get(control) or f"asked for: {_text(control)}"
+    words = _ASKED.get(control) or f"asked for: {line_html(control)}"
     if control == "limit":
         limit = words_of(value.get("limit"))
         words = f"asked for another limit of {_limit_name(limit)}: {_limit_value(limit, value.get('after'))}"
     elif control == "message":
-        words = f"sent a message: “{_text(value.get('text'), 120)}”"
+        words = f"sent a message: “{line_html(value.get('text'), 120)}”"
     elif control == "again" and isinstance(value.get("run"), int):
         words = f'ran it again as <a href="/runs/{value["run"]}/">run {value["run"]}</a>'
-    return f"<b>{_text(payload.get('person'))}</b> {words}", "person", "flag", ""
+    return f"<b>{line_html(payload.get('person'))}</b> {words}", "person", "flag", ""
 
 
 def _limit_changed(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     limit = words_of(payload.get("limit"))
     before, after = (_limit_value(limit, payload.get(name)) for name in ("before", "after"))
-    person = f"<b>{_text(payload.get('person'))}</b>"
+    person = f"<b>{line_html(payload.get('person'))}</b>"
     words = f"Limit of {_limit_name(limit)} changed by {person}: {before} → <b>{after}</b>"
     return words, "person", "flag", ""
 
@@ -202,7 +194,7 @@ def _limit_changed(run: int, event: LogEvent) -> Moment:
 def _limit_value(limit: str, value: Any) -> str:
     number = _number(value)
     if number is None:
-        return "no limit" if value is None else _text(str(value), 40)
+        return "no limit" if value is None else line_html(str(value), 40)
     if limit == "max_cost_usd":
         return str(dollars(number, places=2))
     return clock(number) if limit == "max_total_time_sec" else f"{number:,.10g}"
@@ -243,13 +235,13 @@ def _number(value: Any) -> float | None:
 
 def _paused(run: int, event: LogEvent) -> Moment:
     word = "Paused" if event.kind == "paused" else "Resumed"
-    return f"{word} by <b>{_text(event.payload.get('person'))}</b>", "person", "paused", ""
+    return f"{word} by <b>{line_html(event.payload.get('person'))}</b>", "person", "paused", ""
 
 
 def _patch_captured(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     files = [file for file in payload.get("files") or [] if isinstance(file, Mapping)]
-    reason = _text(payload.get("exit_reason"))
+    reason = line_html(payload.get("exit_reason"))
     patch = excerpt(payload.get("patch"))
     if not patch.text:
         return f"No patch: nothing was changed. Exit reason {reason}", "patch", "pencil", ""
@@ -268,7 +260,7 @@ def _patch_captured(run: int, event: LogEvent) -> Moment:
 
 def _verification_started(run: int, event: LogEvent) -> Moment:
     payload = event.payload
-    words = f"Verifying by rule {_text(payload.get('rule'))}"
+    words = f"Verifying by rule {line_html(payload.get('rule'))}"
     # A recorded verdict may name no test.
     if payload.get("fail_to_pass") or payload.get("pass_to_pass"):
         words += (
@@ -288,7 +280,7 @@ def _verification_finished(run: int, event: LogEvent) -> Moment:
         parts.append(
             f'<span class="chip {label}">{label.upper()}</span> {statuses.count("passed")} of {len(statuses)}'
         )
-    detail = f" {_text(payload.get('detail'), 400)}" if payload.get("detail") else ""
+    detail = f" {line_html(payload.get('detail'), 400)}" if payload.get("detail") else ""
     words = (
         f'<a href="#verdict">Verdict</a> <b class="{name}">{word}</b> {" ".join(parts)}, '
         f"in {duration(_number(payload.get('seconds')))}{detail}"
@@ -300,7 +292,7 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
     payload = event.payload
     reason = words_of(payload.get("exit_reason"))
     native = words_of(payload.get("native_reason"))
-    said = f" ({_text(native)})" if native and native != reason else ""
+    said = f" ({line_html(native)})" if native and native != reason else ""
     memory = payload.get("peak_memory_bytes")
     facts = [
         plural(int(_number(payload.get("steps")) or 0), "step"),
@@ -311,9 +303,9 @@ def _attempt_ended(run: int, event: LogEvent) -> Moment:
     if payload.get("error"):
         # Where a replay parted from its recording stands whole in the step before.
         parting = parting_of(payload["error"])
-        facts.append(_text(parting.head if parting else payload["error"], 600))
+        facts.append(line_html(parting.head if parting else payload["error"], 600))
     broken = reason in INFRASTRUCTURE_REASONS
-    why = f"exit reason <b>{_text(reason) or NOT_RECORDED}</b>{said}"
+    why = f"exit reason <b>{line_html(reason) or NOT_RECORDED}</b>{said}"
     words = f"Attempt {event.attempt} ended, {why} · {' · '.join(facts)}"
     return words, "infrastructure" if broken else "attempt", "bolt" if broken else "target", ""
 
@@ -328,7 +320,7 @@ def _run_ended(run: int, event: LogEvent) -> Moment:
     verdict = words_of(payload.get("verdict"))
     graded = OUTCOMES[verdict][2] if verdict in OUTCOMES else "not graded"
     return (
-        f"Run ended, exit reason <b>{_text(payload.get('exit_reason')) or NOT_RECORDED}</b>, {graded}",
+        f"Run ended, exit reason <b>{line_html(payload.get('exit_reason')) or NOT_RECORDED}</b>, {graded}",
         "end-of-run",
         "flag",
         "",
@@ -341,8 +333,8 @@ def _secret_purged(run: int, event: LogEvent) -> Moment:
     shown = ", ".join(numbers[:20]) + (" …" if len(numbers) > 20 else "")
     where = f"; changed: {plural(len(numbers), 'event')} ({shown})" if numbers else ""
     words = (
-        f"<b>{_text(payload.get('person'))}</b> purged a leaked secret from this log: "
-        f"{_text(payload.get('reason'), 400)}{where}"
+        f"<b>{line_html(payload.get('person'))}</b> purged a leaked secret from this log: "
+        f"{line_html(payload.get('reason'), 400)}{where}"
     )
     return words, "person", "flag", ""
 

@@ -127,6 +127,11 @@ def words_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def line_html(value: Any, limit: int = 200) -> str:
+    """Whatever stands in a payload as one line of markup, cut where it is longer."""
+    return visible_html(one_line(words_of(value), limit))
+
+
 def count_lines(text: str) -> int:
     """Lines as a reader counts them: a last line without its newline is one too."""
     return text.count("\n") + (not text.endswith("\n")) if text else 0
