@@ -10,6 +10,7 @@ from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subque
 from django.db.models.functions import Coalesce
 
 from lab.models.endpoints import Endpoint
+from lab.models.fields import ExactJSONField
 from lab.models.flags import LEAKED_CALLS, Flag
 from lab.models.log import Event
 
@@ -37,7 +38,20 @@ class Experiment(models.Model):
     launched_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    # What was asked for, as `lab.services.experiment_plans` writes it; empty where nobody wrote it down.
+    plan = ExactJSONField(default=dict, blank=True, db_default={})
+    cloned_from = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="clones"
+    )
+    # Name of a budget -> how much the whole may use: max_cost_usd (dollars as text), max_tokens, max_hours.
     budgets = models.JSONField(default=dict, blank=True)
+    # How many attempts a run may have that infrastructure ends.
+    max_attempts = models.PositiveSmallIntegerField(default=3, db_default=3)
+    # The clock of `max_hours`: {"seconds": worked so far, "since": when the runs went on last, or null}.
+    clock = models.JSONField(default=dict, blank=True, db_default={})
+    # Why it is paused, in words; which budget did it, or "" where a person did.
+    paused_because = models.CharField(max_length=300, blank=True, default="", db_default="")
+    paused_by_budget = models.CharField(max_length=32, blank=True, default="", db_default="")
     # Failing preflights that whoever launched it was shown and went on in spite of, by their numbers.
     launched_despite = models.JSONField(default=list, blank=True)
     concurrency = models.PositiveIntegerField(null=True, blank=True)

@@ -31,6 +31,8 @@ class Task(models.Model):
     position = models.PositiveIntegerField()
     title = models.CharField(max_length=300)
     statement = models.TextField()
+    # "owner/name" as the benchmark names it, "" where nobody does: tasks of one are not independent.
+    repository = models.CharField(max_length=200, blank=True, default="", db_default="")
     difficulty = models.CharField(max_length=64, blank=True, default="")
     trait = models.CharField(max_length=100, blank=True, default="")
     digest = models.CharField(max_length=64)

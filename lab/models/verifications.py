@@ -93,6 +93,13 @@ class RunFacts(models.Model):
     unread_forms = models.JSONField(default=dict, blank=True, db_default={})
     # The newest step that counts as a format error so far: a later call of it may be understood.
     format_error_step = models.PositiveIntegerField(null=True, blank=True)
+    # What the newest attempt did: see `lab.services.behaviour`. NULL in older roll-ups.
+    behaviour = models.JSONField(null=True, blank=True)
+    # What its fold must remember between events, and nobody else reads; empty once the attempt has ended.
+    behaviour_state = models.JSONField(default=dict, blank=True, db_default={})
+    # What attempts before the newest one cost, of `cost`; and how many of their calls have no known cost.
+    cost_earlier = models.DecimalField(max_digits=18, decimal_places=10, null=True, blank=True)
+    cost_earlier_unknown = models.PositiveIntegerField(default=0, db_default=0)
 
     class Meta:
         db_table = "lab_run_facts"

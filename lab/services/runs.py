@@ -31,7 +31,9 @@ MAX_SEEDS = 100
 MAX_RUNS = 10_000
 
 
-class _Plan(NamedTuple):
+class ArmPlan(NamedTuple):
+    """What an arm is made of; the limits as they hold."""
+
     harness_version: HarnessVersion
     model: Model
     limits: Limits
@@ -99,7 +101,7 @@ def launch(
 
 
 def _launched_once(
-    key: str | None, fields: Mapping[str, Any], plans: Sequence[_Plan], cells: Sequence[tuple[int, Task]]
+    key: str | None, fields: Mapping[str, Any], plans: Sequence[ArmPlan], cells: Sequence[tuple[int, Task]]
 ) -> Experiment:
     try:
         with transaction.atomic():
@@ -135,7 +137,7 @@ def launch_again(*, run: Run, by: User, key: str = "", despite: Collection[int] 
     failing = preflights.check_despite([arm.model], despite, errors)
     errors.raise_if_any()
     fields = {"task_set": run.task.task_set, "launched_by": by, "launched_despite": failing}
-    plan = _Plan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
+    plan = ArmPlan(arm.harness_version, arm.model, Limits.model_validate(arm.limits))
     with transaction.atomic():
         experiment = Experiment.objects.create(**fields, idempotency_key=stored)
         (fresh,) = _create_runs(experiment, [plan], [(run.seed, run.task)])
@@ -279,14 +281,14 @@ def _plans(
     models: Sequence[Model],
     asked: _Asked,
     errors: FieldErrorCollector,
-) -> list[_Plan]:
+) -> list[ArmPlan]:
     plans = []
     for version in harness_versions:
         own = HarnessConfig.model_validate(version.config).limits
         _check_not_wider(own, version, asked, errors)
         for model in models:
             wanted = own.lifted(asked.lifted).tightened(asked.numbers)
-            plans.append(_Plan(version, model, with_model(wanted, model)))
+            plans.append(ArmPlan(version, model, with_model(wanted, model)))
     return plans
 
 
@@ -303,7 +305,7 @@ def _check_not_wider(
             errors.add(InvalidValueError(name, asked.typed[name], reason))
 
 
-def _check_prices(plans: Sequence[_Plan], asked: _Asked, errors: FieldErrorCollector) -> None:
+def _check_prices(plans: Sequence[ArmPlan], asked: _Asked, errors: FieldErrorCollector) -> None:
     """What a run costs is counted in prices; without them a cost limit would never be reached."""
     limited = {plan.model for plan in plans if plan.limits.max_cost_usd is not None}
     unknown = sorted(model.name for model in limited if not price_is_known(model))
@@ -319,31 +321,45 @@ def _check_prices(plans: Sequence[_Plan], asked: _Asked, errors: FieldErrorColle
         errors.add(InvalidValueError("max_cost_usd", typed, reason))
 
 
-def _create_runs(
-    experiment: Experiment, plans: Sequence[_Plan], cells: Sequence[tuple[int, Task]]
-) -> list[Run]:
-    arms = [
+def create_arms(*, experiment: Experiment, plans: Sequence[ArmPlan], after: int = 0) -> list[Arm]:
+    """Arms of an experiment that has `after` arms already, lettered in order."""
+    return [
         Arm.objects.create(
             experiment=experiment,
             harness_version=plan.harness_version,
             model=plan.model,
             limits=plan.limits.model_dump(mode="json"),
             limits_digest=plan.limits.digest,
-            letter=_letter(index),
+            letter=_letter(after + index),
         )
         for index, plan in enumerate(plans)
     ]
+
+
+def queue_runs(
+    *, experiment: Experiment, arms: Sequence[Arm], cells: Sequence[tuple[int, Task]], after: int = 0
+) -> list[Run]:
+    """Queued runs of each arm for each (seed, task), at positions from `after` on.
+
+    Arms take turns, so that a slow hour of a server or of this machine meets all of them alike.
+    """
     runs = Run.objects.bulk_create(
         Run(experiment=experiment, arm=arm, task=task, seed=seed, position=position)
-        for position, (seed, task, arm) in enumerate(_interleaved(arms, cells))
+        for position, (seed, task, arm) in enumerate(_interleaved(arms, cells), start=after)
     )
     RunFacts.objects.bulk_create(RunFacts(run=run) for run in runs)
     doorbell.ring()
     return runs
 
 
+def _create_runs(
+    experiment: Experiment, plans: Sequence[ArmPlan], cells: Sequence[tuple[int, Task]]
+) -> list[Run]:
+    arms = create_arms(experiment=experiment, plans=plans)
+    return queue_runs(experiment=experiment, arms=arms, cells=cells)
+
+
 def _interleaved(arms: Sequence[Arm], cells: Sequence[tuple[int, Task]]) -> Iterator[tuple[int, Task, Arm]]:
-    """Arms take turns, so that a slow hour of a server or of this machine meets all of them alike."""
     for seed, task in cells:
         for arm in arms:
             yield seed, task, arm

@@ -1,0 +1,93 @@
+"""What an analysis knows of a run: one row of numbers and names, from the roll-ups, without its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+RESOLVED = "resolved"
+UNRESOLVED = "unresolved"
+GRADED = frozenset({RESOLVED, UNRESOLVED})
+CANCELLED = "cancelled"
+
+
+class Behaviour(NamedTuple):
+    """How the newest attempt went about it. Counts are of tool calls unless another unit is named.
+
+    `tools`: tool's name -> calls; `kinds`: read, edit, test, shell, final -> calls. `steps_with_calls` and
+    `parallel_steps` count steps with at least one call and with several. `malformed` calls were not
+    understood; `failed_commands` ended with another exit code than 0. `cycles`: how often a test run
+    followed an edit. `tested_after_last_edit` None where nothing was edited. `repeats`: calls equal in tool
+    and arguments to an earlier one of the attempt. Seconds None where the record has no times; `waiting` is
+    between retries, for a sandbox and while paused.
+    """
+
+    tools: Mapping[str, int]
+    kinds: Mapping[str, int]
+    calls: int
+    steps_with_calls: int
+    parallel_steps: int
+    malformed: int
+    failed_commands: int
+    tests: int
+    edits: int
+    cycles: int
+    tested_after_last_edit: bool | None
+    repeats: int
+    model_seconds: float | None
+    tool_seconds: float | None
+    waiting_seconds: float | None
+
+
+class Observation(NamedTuple):
+    """One run. None is unknown, never 0.
+
+    `arm` is a key that runs of one harness version, model and limits share across experiments. `task` is
+    shared by versions of a task that are the same in content. Tokens and dollars count over all attempts,
+    `cost_earlier` those before the newest; steps, seconds and behaviour are the newest attempt's.
+    `stepped_in`: people changed a limit or sent a message.
+    """
+
+    run: int
+    experiment: int
+    arm: str
+    task: str
+    repository: str
+    seed: int
+    ended: bool
+    verdict: str
+    exit_reason: str
+    flagged: bool
+    stepped_in: bool
+    steps: int | None
+    requests: int
+    usage_unknown: int
+    input_uncached: int | None
+    cache_read: int | None
+    cache_write: int | None
+    output_total: int | None
+    reasoning: int | None
+    cost: float | None
+    cost_unknown: int
+    cost_basis: str
+    cost_earlier: float | None
+    seconds: float | None
+    peak_memory_bytes: int | None
+    fail_to_pass: tuple[int, int] | None
+    pass_to_pass: tuple[int, int] | None
+    changed_files: int | None
+    behaviour: Behaviour | None
+
+    @property
+    def graded(self) -> bool:
+        """Whether it counts in a rate: resolved or unresolved."""
+        return self.verdict in GRADED
+
+    @property
+    def resolved(self) -> bool:
+        return self.verdict == RESOLVED
+
+    @property
+    def invalid(self) -> bool:
+        """It ended without a verdict that counts, and nobody cancelled it: nobody failed."""
+        return self.ended and not self.graded and self.exit_reason != CANCELLED
