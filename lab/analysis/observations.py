@@ -77,6 +77,8 @@ class Observation(NamedTuple):
     pass_to_pass: tuple[int, int] | None
     changed_files: int | None
     behaviour: Behaviour | None
+    # How many requests before the newest attempt have no known cost, of `cost_unknown`.
+    cost_earlier_unknown: int = 0
 
     @property
     def graded(self) -> bool:

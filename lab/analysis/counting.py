@@ -1,0 +1,124 @@
+"""Which runs count, and as what: the switches of an analysis and the counts that are shown beside a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from lab.analysis.observations import CANCELLED, Observation
+from lab.analysis.rates import TaskResult
+
+Outcome = Literal["resolved", "unresolved", "invalid", "cancelled", "open"]
+OUTCOMES: tuple[Outcome, ...] = ("resolved", "unresolved", "invalid", "cancelled", "open")
+
+
+class Switches(NamedTuple):
+    """What a reader may turn: invalid runs as failures, flagged runs out, runs people stepped into in."""
+
+    invalid_as_failures: bool = False
+    without_flagged: bool = False
+    stepped_in: bool = False
+
+
+class Tally(NamedTuple):
+    """What became of an arm's runs.
+
+    The five outcomes count the runs that the switches let in and sum to `considered`. `left_out_stepped_in`
+    and `left_out_flagged` are the others; together they are `runs`. `flagged` and `stepped_in` count such
+    runs among all.
+    """
+
+    runs: int
+    resolved: int
+    unresolved: int
+    invalid: int
+    cancelled: int
+    open: int
+    left_out_stepped_in: int
+    left_out_flagged: int
+    flagged: int
+    stepped_in: int
+
+    @property
+    def valid(self) -> int:
+        return self.resolved + self.unresolved
+
+    @property
+    def considered(self) -> int:
+        return self.valid + self.invalid + self.cancelled + self.open
+
+
+class Trial(NamedTuple):
+    """A run that counts in a rate, and whether it counts as resolved."""
+
+    run: Observation
+    resolved: bool
+
+
+def outcome_of(run: Observation) -> Outcome:
+    """What became of it: a verdict counts once the run has ended, and nobody's fault is no failure."""
+    if not run.ended:
+        return "open"
+    if run.graded:
+        return "resolved" if run.resolved else "unresolved"
+    return "cancelled" if run.exit_reason == CANCELLED else "invalid"
+
+
+def considered(runs: Iterable[Observation], switches: Switches) -> list[Observation]:
+    """The runs that the switches let in, whatever became of them."""
+    return [
+        run
+        for run in runs
+        if (switches.stepped_in or not run.stepped_in) and not (switches.without_flagged and run.flagged)
+    ]
+
+
+def trials(runs: Iterable[Observation], switches: Switches) -> list[Trial]:
+    """The runs that count in a rate: graded ones, and invalid ones as failures where that is asked."""
+    counts = {"resolved", "unresolved"} | ({"invalid"} if switches.invalid_as_failures else set())
+    found = ((run, outcome_of(run)) for run in considered(runs, switches))
+    return [Trial(run, outcome == "resolved") for run, outcome in found if outcome in counts]
+
+
+def tally(runs: Sequence[Observation], switches: Switches) -> Tally:
+    """The counts beside a rate."""
+    let_in = considered(runs, switches)
+    outcomes = [outcome_of(run) for run in let_in]
+    left_out_stepped_in = 0 if switches.stepped_in else sum(run.stepped_in for run in runs)
+    return Tally(
+        len(runs),
+        *(outcomes.count(outcome) for outcome in OUTCOMES),
+        left_out_stepped_in,
+        len(runs) - len(let_in) - left_out_stepped_in,
+        sum(run.flagged for run in runs),
+        sum(run.stepped_in for run in runs),
+    )
+
+
+def by_arm(runs: Iterable[Observation]) -> dict[str, list[Observation]]:
+    """The runs of each arm, by its key."""
+    found: dict[str, list[Observation]] = {}
+    for run in runs:
+        found.setdefault(run.arm, []).append(run)
+    return found
+
+
+def by_task(counted: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each task, by its key, in the order in which tasks come."""
+    found: dict[str, list[Trial]] = {}
+    for trial in counted:
+        found.setdefault(trial.run.task, []).append(trial)
+    return found
+
+
+def task_results(counted: Mapping[str, Sequence[Trial]]) -> dict[str, TaskResult]:
+    """How often each task was resolved in how many runs; its repository is its cluster."""
+    return {
+        task: TaskResult(sum(one.resolved for one in found), len(found), cluster_of(found[0].run))
+        for task, found in counted.items()
+    }
+
+
+def cluster_of(run: Observation) -> str:
+    """The repository whose tasks are not independent; a task whose repository nobody names is its own."""
+    return run.repository or f"task {run.task}"
