@@ -79,6 +79,8 @@ class Observation(NamedTuple):
     behaviour: Behaviour | None
     # How many requests before the newest attempt have no known cost, of `cost_unknown`.
     cost_earlier_unknown: int = 0
+    # The whole input, known also where its parts are not (a server that says nothing of its cache).
+    input_total: int | None = None
 
     @property
     def graded(self) -> bool:
