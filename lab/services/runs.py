@@ -176,6 +176,32 @@ def launch_replay(
         )
 
 
+def plan_more(
+    *,
+    tasks: Sequence[Task],
+    cells: Sequence[tuple[int, Task]],
+    harness_versions: Sequence[HarnessVersion],
+    models: Sequence[Model],
+    limits: Mapping[str, str | None],
+    despite: Collection[int],
+) -> tuple[list[ArmPlan], list[int]]:
+    """Look through more runs of an experiment as `launch` does: arms for them, and failing preflights.
+
+    Raises:
+        FieldErrors: as for `launch`.
+    """
+    errors = FieldErrorCollector()
+    asked = _limits(limits, errors)
+    _choices(tasks, harness_versions, models, errors)
+    _recorded(models, cells, errors)
+    _isolation(tasks, models, errors)
+    plans = _plans(harness_versions, models, asked, errors)
+    _check_prices(plans, asked, errors)
+    failing = preflights.check_despite(models, despite, errors)
+    errors.raise_if_any()
+    return plans, failing
+
+
 def facts_of(run: Run) -> dict[str, JSONObject]:
     """What only the database knows of a run's task, harness and model: joins its attempts' first events."""
     version, model = run.arm.harness_version, run.arm.model
