@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 import krippendorff
 import numpy as np
-from scipy import stats
 
+from lab.analysis import quantiles
 from lab.analysis.estimates import Interval, Unknown
 
 LEVEL = 0.95
@@ -79,7 +79,7 @@ def cohen(
     interval: Interval | Unknown = ordered
     if weights == "none":
         error = _kappa_error(table, rows, columns, kappa, len(first))
-        reach = float(stats.norm.ppf((1 + level) / 2)) * error
+        reach = quantiles.normal((1 + level) / 2) * error
         interval = Interval(max(-1.0, kappa - reach), min(1.0, kappa + reach))
     return Kappa(kappa, error, interval, raw, len(first))
 

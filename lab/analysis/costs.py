@@ -7,13 +7,16 @@ Never a mean of ratios: expensive failures belong to the price of a success.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from scipy import stats
-
+from lab.analysis import quantiles
 from lab.analysis.estimates import Interval, Unknown
+from lab.analysis.rates import standard_error
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEVEL = 0.95
 # So many resolved before a symmetric interval is shown; below, BCa's or Fieller's.
@@ -71,7 +74,7 @@ def cost_per_resolved(pairs: Sequence[Pair], *, level: float = LEVEL) -> Ratio |
     residuals = [one.cost - value * one.resolved for one in pairs]
     mean = resolved / n
     error = math.sqrt(math.fsum(e * e for e in residuals) / (n * (n - 1))) / mean
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = quantiles.normal((1 + level) / 2)
     # On the scale of logarithms: a price is never below nothing.
     factor = math.exp(z * error / value) if value > 0 else 1.0
     interval = Interval(value / factor, value * factor)
@@ -98,9 +101,9 @@ def fieller(pairs: Sequence[Pair], *, level: float = LEVEL) -> Interval:
         raise ValueError("Fieller's interval needs two tasks and one that was resolved")
     costs = [one.cost for one in pairs]
     mean_cost, mean_resolved = math.fsum(costs) / n, math.fsum(resolved) / n
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
-    squares = np.cov(costs, resolved, ddof=1) / n
-    var_cost, both, var_resolved = float(squares[0, 0]), float(squares[0, 1]), float(squares[1, 1])
+    t = quantiles.student((1 + level) / 2, n - 1)
+    var_cost, var_resolved = standard_error(costs) ** 2, standard_error(resolved) ** 2
+    both = statistics.covariance(costs, resolved) / n
     g = t * t * var_resolved / mean_resolved**2
     value = mean_cost / mean_resolved
     middle = value - g * both / var_resolved if var_resolved else value
@@ -133,9 +136,9 @@ def fieller_g(pairs: Sequence[Pair], *, level: float = LEVEL) -> float:
     resolved = [one.resolved for one in pairs]
     if n < 2 or not any(resolved):
         raise ValueError("Fieller's g needs two tasks and one that was resolved")
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    t = quantiles.student((1 + level) / 2, n - 1)
     mean = math.fsum(resolved) / n
-    return t * t * float(np.var(resolved, ddof=1)) / n / mean**2
+    return (t * standard_error(resolved) / mean) ** 2
 
 
 def _clustered(pairs: Sequence[Pair], residuals: Sequence[float]) -> float | Unknown:
@@ -153,6 +156,10 @@ def _clustered(pairs: Sequence[Pair], residuals: Sequence[float]) -> float | Unk
 
 def bootstrap_ratio(pairs: Sequence[Pair], *, level: float = LEVEL) -> Interval | Unknown:
     """The bias-corrected and accelerated interval over tasks; its digits move with the library's version."""
+    # A second to load, and only this needs it.
+    import numpy as np
+    from scipy import stats
+
     costs = np.array([one.cost for one in pairs])
     resolved = np.array([one.resolved for one in pairs])
     if len(pairs) < 2 or not resolved.any():

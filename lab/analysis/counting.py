@@ -86,12 +86,12 @@ def tally(runs: Sequence[Observation], switches: Switches) -> Tally:
     outcomes = [outcome_of(run) for run in let_in]
     left_out_stepped_in = 0 if switches.stepped_in else sum(run.stepped_in for run in runs)
     return Tally(
-        len(runs),
-        *(outcomes.count(outcome) for outcome in OUTCOMES),
-        left_out_stepped_in,
-        len(runs) - len(let_in) - left_out_stepped_in,
-        sum(run.flagged for run in runs),
-        sum(run.stepped_in for run in runs),
+        runs=len(runs),
+        **{outcome: outcomes.count(outcome) for outcome in OUTCOMES},
+        left_out_stepped_in=left_out_stepped_in,
+        left_out_flagged=len(runs) - len(let_in) - left_out_stepped_in,
+        flagged=sum(run.flagged for run in runs),
+        stepped_in=sum(run.stepped_in for run in runs),
     )
 
 

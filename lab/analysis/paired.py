@@ -7,14 +7,16 @@ with Tango's interval); with several, the differences of the tasks' means (Stude
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-from scipy import optimize, stats
-
+from lab.analysis import quantiles
 from lab.analysis.estimates import Interval, Unknown
 from lab.analysis.rates import LEVEL, clustered_error, standard_error, wilson_limits
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NO_PAIR = "no task was tried by both"
 NEVER_DIFFER = "they never differ"
@@ -53,8 +55,7 @@ def mcnemar(table: Discordance) -> Tested | Unknown:
     differing = table.first_only + table.second_only
     if differing == 0:
         return Tested(1.0, "exact McNemar")
-    p = stats.binomtest(table.first_only, differing).pvalue
-    return Tested(float(p), "exact McNemar")
+    return Tested(quantiles.half_p(table.first_only, differing), "exact McNemar")
 
 
 def mid_p(table: Discordance) -> Tested | Unknown:
@@ -65,7 +66,7 @@ def mid_p(table: Discordance) -> Tested | Unknown:
     differing = table.first_only + table.second_only
     if differing == 0:
         return Tested(1.0, "mid-p McNemar")
-    seen = float(stats.binom.pmf(table.first_only, differing, 0.5))
+    seen = quantiles.half_probability(table.first_only, differing)
     return Tested(min(1.0, exact.p - seen), "mid-p McNemar")
 
 
@@ -73,7 +74,7 @@ def tango(table: Discordance, *, level: float = LEVEL) -> Interval | Unknown:
     """Tango's score interval of the difference: holds for few tasks, and where arms never differ."""
     if table.n == 0:
         return Unknown(NO_PAIR)
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = quantiles.normal((1 + level) / 2)
     b, c, n = table.first_only, table.second_only, table.n
 
     def score(delta: float) -> float:
@@ -92,6 +93,9 @@ def tango(table: Discordance, *, level: float = LEVEL) -> Interval | Unknown:
     return Interval(low, high)
 
 
+_CLOSE = 1e-12
+
+
 def _crossing(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a falling function passes 0 between the two, or the edge it has not passed there."""
     edge = 1e-12
@@ -101,7 +105,10 @@ def _crossing(function: Callable[[float], float], low: float, high: float) -> fl
         return low
     if at_high >= 0:
         return high
-    return float(optimize.brentq(function, below, above, xtol=1e-12))
+    while above - below > _CLOSE:
+        middle = (below + above) / 2
+        below, above = (middle, above) if function(middle) > 0 else (below, middle)
+    return (below + above) / 2
 
 
 def newcombe(table: Discordance, *, level: float = LEVEL) -> Interval | Unknown:
@@ -139,7 +146,7 @@ def chance_first_is_better(table: Discordance) -> float | Unknown:
     """P(the first's true rate is higher) under a flat Dirichlet prior over the four outcomes."""
     if table.n == 0:
         return Unknown(NO_PAIR)
-    return float(stats.beta.sf(0.5, table.first_only + 1, table.second_only + 1))
+    return quantiles.beta_above(0.5, table.first_only + 1, table.second_only + 1)
 
 
 class MeanDifference(NamedTuple):
@@ -174,15 +181,15 @@ def mean_difference(
     if error == 0:
         why = NEVER_DIFFER if differences[0] == 0 else "they differ by the same on every task"
         return Unknown(why)
-    tested = stats.ttest_rel(first, second)
-    interval = tested.confidence_interval(level)
+    mean = math.fsum(differences) / n
+    reach = quantiles.student((1 + level) / 2, n - 1) * error
     unpaired = math.hypot(standard_error(first), standard_error(second))
     return MeanDifference(
-        math.fsum(differences) / n,
+        mean,
         error,
-        Interval(float(interval.low), float(interval.high)),
-        float(tested.pvalue),
-        float(tested.statistic),
+        Interval(mean - reach, mean + reach),
+        quantiles.student_p(mean / error, n - 1),
+        mean / error,
         n,
         unpaired,
         _pearson(first, second),
@@ -192,7 +199,7 @@ def mean_difference(
 def _pearson(first: Sequence[float], second: Sequence[float]) -> float | Unknown:
     if len(set(first)) < 2 or len(set(second)) < 2:
         return Unknown("one of them came out the same on every task")
-    return float(stats.pearsonr(first, second).statistic)
+    return statistics.correlation(first, second)
 
 
 class ClusteredDifference(NamedTuple):
@@ -215,7 +222,7 @@ def clustered_difference(
     if found.error == 0:
         return Unknown("the repositories' differences are all the same")
     mean = math.fsum(differences) / len(differences)
-    p = 2 * float(stats.t.sf(abs(mean) / found.error, found.clusters - 1))
+    p = quantiles.student_p(mean / found.error, found.clusters - 1)
     return ClusteredDifference(found.error, found.interval(mean, level=level), p, found.clusters)
 
 
@@ -224,6 +231,9 @@ _MOST_EXACT = 20
 
 def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unknown:
     """Signs of the differences flipped in every way (99,999 ways, with many tasks): no normality needed."""
+    # A second to load, and only this needs it.
+    from scipy import stats
+
     differences = [a - b for a, b in zip(first, second, strict=True)]
     if not differences:
         return Unknown(NO_PAIR)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
-
+from lab.analysis import quantiles
 from lab.analysis.estimates import Unknown
 
 LEVEL = 0.05
@@ -14,7 +13,7 @@ POWER = 0.8
 
 def reach(*, alpha: float = LEVEL, power: float = POWER) -> float:
     """The sum of the two normal quantiles: how many standard errors a difference must be long."""
-    return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power))
+    return quantiles.normal(1 - alpha / 2) + quantiles.normal(power)
 
 
 def detectable(n: int, spread: float, *, alpha: float = LEVEL, power: float = POWER) -> float | Unknown:

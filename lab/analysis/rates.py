@@ -10,8 +10,7 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from scipy import stats
-
+from lab.analysis import quantiles
 from lab.analysis.estimates import Estimate, Interval, Unknown
 
 LEVEL = 0.95
@@ -31,8 +30,13 @@ def wilson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknow
 
 def wilson_limits(successes: int, n: int, *, level: float = LEVEL) -> tuple[float, float]:
     """The two limits of `wilson`, of at least one task."""
-    found = stats.binomtest(successes, n).proportion_ci(level, method="wilson")
-    return float(found.low), float(found.high)
+    z = quantiles.normal((1 + level) / 2)
+    share = successes / n
+    middle = share + z * z / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((middle + side) / (1 + z * z / n) for side in (-reach, reach))
+    # Exact at the edges, where rounding would leave them.
+    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
 
 
 def clopper_pearson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknown:
@@ -44,8 +48,10 @@ def clopper_pearson(successes: int, n: int, *, level: float = LEVEL) -> Interval
     _check(successes, n)
     if n == 0:
         return Unknown(NO_TASK)
-    found = stats.binomtest(successes, n).proportion_ci(level, method="exact")
-    return Interval(float(found.low), float(found.high))
+    rest = (1 - level) / 2
+    low = quantiles.beta(rest, successes, n - successes + 1) if successes else 0.0
+    high = quantiles.beta(1 - rest, successes + 1, n - successes) if successes < n else 1.0
+    return Interval(low, high)
 
 
 def credible(successes: int, n: int, *, level: float = LEVEL) -> Interval:
@@ -55,8 +61,9 @@ def credible(successes: int, n: int, *, level: float = LEVEL) -> Interval:
         ValueError: as `wilson`.
     """
     _check(successes, n)
-    low, high = stats.beta.interval(level, 1 + successes, 1 + n - successes)
-    return Interval(float(low), float(high))
+    rest = (1 - level) / 2
+    first, second = 1 + successes, 1 + n - successes
+    return Interval(quantiles.beta(rest, first, second), quantiles.beta(1 - rest, first, second))
 
 
 def _check(successes: int, n: int) -> None:
@@ -68,14 +75,14 @@ def pass_at_k(n: int, successes: int, k: int) -> float | Unknown:
     """The chance that at least one of `k` attempts succeeds, from `n` attempts with `successes`."""
     if k > n:
         return Unknown(f"it needs {k} attempts a task and there are {n}")
-    return float(stats.hypergeom.sf(0, n, successes, k))
+    return 1 - math.comb(n - successes, k) / math.comb(n, k)
 
 
 def pass_hat_k(n: int, successes: int, k: int) -> float | Unknown:
     """The chance that all of `k` attempts succeed (pass^k)."""
     if k > n:
         return Unknown(f"it needs {k} attempts a task and there are {n}")
-    return float(stats.hypergeom.pmf(k, n, successes, k))
+    return math.comb(successes, k) / math.comb(n, k)
 
 
 class TaskResult(NamedTuple):
@@ -115,7 +122,7 @@ def _mean(values: Sequence[float]) -> Estimate:
     if error == 0:
         why = "all tasks came out the same, and an interval of no width would say too much"
         return Estimate(value, Unknown(why), n, "t over tasks", error)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
+    reach = quantiles.student((1 + LEVEL) / 2, n - 1) * error
     # A rate lies between 0 and 1 whatever a symmetric interval says.
     interval = Interval(max(0.0, value - reach), min(1.0, value + reach))
     return Estimate(value, interval, n, "t over tasks", error)
@@ -146,7 +153,7 @@ class ClusteredError(NamedTuple):
 
     def interval(self, value: float, *, level: float = LEVEL) -> Interval:
         """Student's t with one degree less than there are clusters."""
-        reach = float(stats.t.ppf((1 + level) / 2, self.clusters - 1)) * self.error
+        reach = quantiles.student((1 + level) / 2, self.clusters - 1) * self.error
         return Interval(value - reach, value + reach)
 
 

@@ -40,14 +40,14 @@ class Selection:
 class ArmOf(NamedTuple):
     """An arm across the selected experiments.
 
-    `index` (from 1) is its series in every plot, whatever else is selected.
+    `series` (from 1) is its series in every plot, whatever else is selected.
     `letter` is the experiment's where one is selected. `name` is what to call it: as short as the others
     allow. `arm_ids` are its rows, one an experiment.
     """
 
     key: str
     letter: str
-    index: int
+    series: int
     name: str
     harness: str
     harness_version_id: int
