@@ -14,6 +14,7 @@ from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
 from lab.models import Event, Run, RunFacts
 from lab.render.kinds import subject_of
+from lab.services import behaviour
 from lab.services.payloads import short_text
 
 USAGE_PARTS = ("input_uncached", "cache_read", "cache_write", "input_total", "output_total", "reasoning")
@@ -76,6 +77,7 @@ def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
         handler = _HANDLERS.get(entry.kind)
         if handler is not None:
             handler(facts, entry)
+        behaviour.note(facts, entry)
     return facts
 
 
@@ -148,6 +150,9 @@ def _attempt_started(facts: RunFacts, entry: Entry) -> None:
     facts.agent_seconds = None
     facts.fail_to_pass_passed = facts.fail_to_pass_total = None
     facts.pass_to_pass_passed = facts.pass_to_pass_total = None
+    # Before a run's first call it is known that nothing was spent; later, perhaps, not how much.
+    facts.cost_earlier = facts.cost if facts.calls else Decimal(0)
+    facts.cost_earlier_unknown = facts.cost_unknown
 
 
 def _model_call_started(facts: RunFacts, entry: Entry) -> None:
