@@ -17,6 +17,7 @@ urlpatterns = [
     path("launch/without-isolation/", home.without_isolation, name="without_isolation"),
     path("experiments/", experiments.experiment_list, name="experiments"),
     path("experiments/<int:pk>/", experiments.experiment_detail, name="experiment"),
+    path("", include("lab.web.experiment_asks")),
     path("", include("lab.web.runs")),
     path("", include("lab.web.imports")),
     path("", include("lab.web.comparisons")),

@@ -104,6 +104,15 @@ def ask_limits(*, run: Run, by: User, typed: Mapping[str, str | None]) -> str:
     return " ".join(said)
 
 
+def cancel(*, run: Run, person: User) -> bool:
+    """As `ask` with "cancel", for whoever has asked to cancel all of an experiment; False if it changes
+    nothing.
+
+    `run` was read under its lock in the transaction that is open.
+    """
+    return not is_followed(run) and _cancel(run, person, None).new
+
+
 def standing_pause(run: Run) -> Control | None:
     """The pause that holds, or will after the current event; None when the run goes on."""
     kinds = (Kind.PAUSE, Kind.RESUME, Kind.ATTEMPT)
@@ -155,7 +164,7 @@ def may_have_another_attempt(run: Run) -> bool:
     verdict = facts_of(run).verdict
     if verdict:
         return verdict == Outcome.INFRASTRUCTURE
-    return run.exit_reason in _INFRASTRUCTURE
+    return run.exit_reason in INFRASTRUCTURE
 
 
 def may_run_again(run: Run) -> bool:
@@ -163,7 +172,7 @@ def may_run_again(run: Run) -> bool:
     return run.status == Run.Status.ENDED and run.experiment.kind != Experiment.Kind.IMPORTED
 
 
-_INFRASTRUCTURE = {reason.value for reason in ExitReason if reason.origin is ExitOrigin.INFRASTRUCTURE}
+INFRASTRUCTURE = {reason.value for reason in ExitReason if reason.origin is ExitOrigin.INFRASTRUCTURE}
 
 
 def _pause(run: Run, by: User, value: Any) -> Asked:

@@ -78,6 +78,22 @@ def imported() -> Import:
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "exports.of_run": lambda run: {"run": run, "format_name": "csv"},
     "exports.of_experiment": lambda run: {"experiment": run.experiment, "format_name": "csv"},
+    "experiment_asks.pause": lambda run: {"experiment": run.experiment},
+    "experiment_asks.resume": lambda run: {"experiment": run.experiment},
+    "experiment_asks.cancel": lambda run: {"experiment": run.experiment},
+    "experiment_asks.add_seeds": lambda run: {"experiment": run.experiment, "seeds": 2},
+    "experiment_asks.add_arm": lambda run: {
+        **{"experiment": run.experiment, "model": run.arm.model},
+        "harness_version": run.arm.harness_version,
+    },
+    "experiment_asks.rerun_infrastructure": lambda run: {"experiment": run.experiment},
+    "experiment_asks.raise_budget": lambda run: {
+        **{"experiment": run.experiment, "name": "max_tokens", "typed": "1000000"}
+    },
+    "experiment_asks.change_budgets": lambda run: {
+        **{"experiment": run.experiment, "typed": {"max_hours": "2"}}
+    },
+    "experiment_asks.change_concurrency": lambda run: {"experiment": run.experiment, "typed": "2"},
     "controls.ask": lambda run: {"run": run, "control": "pause"},
     "controls.ask_limits": lambda run: {"run": run, "typed": {"max_steps": "20"}},
     "preflights.ask": lambda run: {"model": run.arm.model},

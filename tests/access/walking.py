@@ -77,6 +77,7 @@ class Addresses:
         self._token = known or tokens.make(by=owner.user, name="of the matrix", role=owner.kind).token
         self._by_page = {
             "experiment": run.experiment_id,
+            "experiment_ask": run.experiment_id,
             "experiment_export": run.experiment_id,
             "compare_arms": run.experiment_id,
             "task": run.task_id,
@@ -106,6 +107,7 @@ class Addresses:
             "person_id": self._owner.pk,
             "token_id": self._token.pk,
             "token": "made-up",
+            "what": "budget",
         }
         return known[name] if known.get(name) is not None else f"<{name}>"
 
