@@ -1,8 +1,8 @@
 """How agents went about it, by arm, side by side: exits, steps, tools, habits, time, memory, failed tests.
 
-Figures are of *whole* runs (`is_whole`): what the agent or a limit ended. What a broken sandbox, endpoint or
-worker cut short says nothing of habits; it is counted among the exit reasons alone. Runs of one task are not
-independent, so intervals are over tasks (`lab.analysis.shares`, `lab.analysis.spreads`).
+Figures are of *whole* runs (`run_traits.is_whole`): what the agent or a limit ended. What a broken sandbox,
+endpoint or worker cut short says nothing of habits; it is counted among the exit reasons alone. Runs of one
+task are not independent, so intervals are over tasks (`lab.analysis.shares`, `lab.analysis.spreads`).
 
 `conduct(observations, switches) -> dict[arm, ArmConduct]`. `runs_behind(observations, switches, arm, key) ->
 list of run ids` answers for every `key` of a figure:
@@ -18,14 +18,25 @@ list of run ids` answers for every `key` of a figure:
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lab.analysis.shares import Share
-from lab.analysis.spreads import Spread
+from lab.analysis.counting import Switches, by_arm, considered
+from lab.analysis.observations import Behaviour, Observation
+from lab.analysis.run_traits import (
+    FAILURES,
+    UNKNOWN_CLASS,
+    failure_of,
+    is_whole,
+    seconds_of,
+    tokens_of,
+    trait,
+)
+from lab.analysis.shares import Groups, Share, ratio_shares, run_shares
+from lab.analysis.spreads import Spread, spread
 
-MAX_TURNS = "max_turns"
 KINDS = ("read", "edit", "test", "shell", "final")
-FAILURES = ("empty_patch", "never_ran", "both", "regression", "never_fixed")
 TIMES = ("model", "tools", "waiting")
 
 
@@ -38,7 +49,8 @@ class ByVerdict(NamedTuple):
 
 
 class ToolUse(NamedTuple):
-    """`kinds` (fixed order) and `tools` (most calls first) are each parts of all calls and sum to 1.
+    """`kinds` (fixed order) and `tools` (most calls first) are parts of the calls that have one, and
+    each sum to 1.
 
     `parallel`: of steps with a call, those with several. `malformed`: of calls, those not understood.
     `failed`: of calls, commands that ended with another exit code than 0. `per_run`: calls of a run.
@@ -85,9 +97,10 @@ class TimeSplit(NamedTuple):
 
 
 class FailedTests(NamedTuple):
-    """What tests say of failures: unresolved runs and unparsed ones. One class each (`failure_of`).
+    """What tests say of failures: one class each, see `run_traits.failure_of`.
 
-    `classes` in `FAILURES`' order are shares of failures with a known class and sum to 1.
+    Failures are unresolved runs and unparsed ones. `classes` in `FAILURES`' order are shares of failures with
+    a known class and sum to 1.
     """
 
     classes: tuple[Share, ...]
@@ -121,3 +134,186 @@ class ArmConduct(NamedTuple):
     time: TimeSplit
     memory: Spread
     failed_tests: FailedTests
+
+
+def conduct(runs: Iterable[Observation], switches: Switches) -> dict[str, ArmConduct]:
+    """Each arm's behaviour by its key, in the keys' order, of the runs that the switches let in."""
+    arms = by_arm(sorted(considered(runs, switches), key=lambda run: run.run))
+    return {arm: _of_arm(arm, arms[arm]) for arm in sorted(arms)}
+
+
+def runs_behind(runs: Iterable[Observation], switches: Switches, arm: str, key: str) -> list[int]:
+    """The ids, ascending, of an arm's runs that a figure of that key counts.
+
+    Raises:
+        ValueError: no figure has such a key.
+    """
+    belongs = trait(key)
+    return sorted(run.run for run in considered(runs, switches) if run.arm == arm and belongs(run))
+
+
+class _Sample(NamedTuple):
+    """Runs with the behaviour of each, and which of them are of one task."""
+
+    runs: Sequence[Observation]
+    behaviours: Sequence[Behaviour]
+    tasks: Sequence[str]
+    groups: Groups
+    unknown: int
+
+
+def _sample(whole: Sequence[Observation]) -> _Sample:
+    runs, behaviours = [], []
+    for run in whole:
+        if run.behaviour is not None:
+            runs.append(run)
+            behaviours.append(run.behaviour)
+    tasks = _tasks(runs)
+    return _Sample(runs, behaviours, tasks, Groups(tasks), len(whole) - len(runs))
+
+
+def _tasks(runs: Sequence[Observation]) -> list[str]:
+    return [run.task for run in runs]
+
+
+def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
+    ended = [run for run in runs if run.ended]
+    whole = [run for run in ended if is_whole(run)]
+    graded = [run for run in ended if run.graded]
+    sample = _sample(whole)
+    memory = spread("memory", [run.peak_memory_bytes for run in whole], _tasks(whole))
+    return ArmConduct(
+        arm,
+        runs=len(runs),
+        open=len(runs) - len(ended),
+        ended=len(ended),
+        whole=len(whole),
+        graded=len(graded),
+        unknown=sample.unknown,
+        exits=_exits(ended),
+        at_step_limit=_flagged(("limit",), whole)[0],
+        steps=_by_verdict("steps", graded, [run.steps for run in graded]),
+        tokens=_by_verdict("tokens", graded, [tokens_of(run) for run in graded]),
+        tool_use=_tool_use(sample),
+        habits=_habits(sample),
+        repeats=_repeats(sample),
+        time=_time(sample),
+        memory=memory,
+        failed_tests=_failed_tests(runs),
+    )
+
+
+def _flagged(
+    keys: Sequence[str], runs: Sequence[Observation], groups: Groups | None = None, unknown: int = 0
+) -> tuple[Share, ...]:
+    """Of these runs, the share that each key's trait holds of."""
+    flags = [[belongs(run) for run in runs] for belongs in map(trait, keys)]
+    return run_shares(keys, flags, groups or Groups(_tasks(runs)), unknown=unknown)
+
+
+def _exits(ended: Sequence[Observation]) -> tuple[Share, ...]:
+    counts = Counter(run.exit_reason for run in ended)
+    reasons = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    flags = [[run.exit_reason == reason for run in ended] for reason in reasons]
+    return run_shares([f"exit:{reason}" for reason in reasons], flags, Groups(_tasks(ended)))
+
+
+def _by_verdict(key: str, graded: Sequence[Observation], values: Sequence[int | None]) -> ByVerdict:
+    def among(suffix: str, wanted: Sequence[bool]) -> Spread:
+        kept = [place for place, one in enumerate(wanted) if one]
+        return spread(key + suffix, [values[place] for place in kept], [graded[place].task for place in kept])
+
+    resolved = [run.resolved for run in graded]
+    return ByVerdict(
+        among("", [True] * len(graded)),
+        among(":resolved", resolved),
+        among(":unresolved", [not one for one in resolved]),
+    )
+
+
+def _tool_use(sample: _Sample) -> ToolUse:
+    behaviours, groups, unknown = sample.behaviours, sample.groups, sample.unknown
+    calls = [one.calls for one in behaviours]
+    totals: Counter[str] = Counter()
+    for one in behaviours:
+        totals.update(one.tools)
+    tools = sorted((tool for tool in totals if totals[tool]), key=lambda tool: (-totals[tool], tool))
+    troubles = [[one.malformed for one in behaviours], [one.failed_commands for one in behaviours]]
+    malformed, failed = ratio_shares(
+        ["malformed", "failed"], troubles, calls, groups, "calls", unknown=unknown
+    )
+    steps = [one.steps_with_calls for one in behaviours]
+    parallel = [[one.parallel_steps for one in behaviours]]
+    return ToolUse(
+        kinds=_mix("kind", KINDS, [one.kinds for one in behaviours], sample),
+        tools=_mix("tool", tools, [one.tools for one in behaviours], sample),
+        parallel=ratio_shares(["parallel"], parallel, steps, groups, "steps", unknown=unknown)[0],
+        malformed=malformed,
+        failed=failed,
+        per_run=_per_run("calls", sample, calls),
+    )
+
+
+def _mix(
+    family: str, names: Sequence[str], counts: Sequence[Mapping[str, int]], sample: _Sample
+) -> tuple[Share, ...]:
+    """Parts of a whole, which is the sum of what these names have."""
+    parts = [[one.get(name, 0) for one in counts] for name in names]
+    wholes = [sum(column) for column in zip(*parts, strict=True)]
+    keys = [f"{family}:{name}" for name in names]
+    return ratio_shares(keys, parts, wholes, sample.groups, "calls", unknown=sample.unknown)
+
+
+def _per_run(key: str, sample: _Sample, values: Sequence[int]) -> Spread:
+    return spread(key, values, sample.tasks)._replace(unknown=sample.unknown)
+
+
+def _habits(sample: _Sample) -> Habits:
+    keys = ("habit:tested", "habit:cycled")
+    tested, cycled = _flagged(keys, sample.runs, sample.groups, sample.unknown)
+    edited = [
+        run
+        for run, one in zip(sample.runs, sample.behaviours, strict=True)
+        if one.tested_after_last_edit is not None
+    ]
+    return Habits(
+        tested=tested,
+        cycled=cycled,
+        tested_last=_flagged(("habit:tested_last",), edited, unknown=sample.unknown)[0],
+        no_edit=len(sample.runs) - len(edited),
+        cycles=_per_run("cycles", sample, [one.cycles for one in sample.behaviours]),
+    )
+
+
+def _repeats(sample: _Sample) -> Repeats:
+    counts = [one.repeats for one in sample.behaviours]
+    calls = [one.calls for one in sample.behaviours]
+    of_calls = ratio_shares(["repeated"], [counts], calls, sample.groups, "calls", unknown=sample.unknown)
+    of_runs = _flagged(("repeated",), sample.runs, sample.groups, sample.unknown)
+    return Repeats(of_calls[0], of_runs[0], _per_run("repeats", sample, counts))
+
+
+def _time(sample: _Sample) -> TimeSplit:
+    known = [
+        (run.task, seconds)
+        for run, one in zip(sample.runs, sample.behaviours, strict=True)
+        if (seconds := seconds_of(one)) is not None
+    ]
+    unknown = len(sample.runs) + sample.unknown - len(known)
+    parts = [[seconds[place] for _, seconds in known] for place in range(len(TIMES))]
+    wholes = [sum(seconds) for _, seconds in known]
+    keys = [f"time:{name}" for name in TIMES]
+    shares = ratio_shares(
+        keys, parts, wholes, Groups([task for task, _ in known]), "seconds", unknown=unknown
+    )
+    return TimeSplit(shares, sum(wholes), len(known), unknown)
+
+
+def _failed_tests(runs: Sequence[Observation]) -> FailedTests:
+    classes = [(run, found) for run in runs if (found := failure_of(run)) is not None]
+    known = [(run, found) for run, found in classes if found != UNKNOWN_CLASS]
+    unknown = len(classes) - len(known)
+    flags = [[found == name for _, found in known] for name in FAILURES]
+    groups = Groups([run.task for run, _ in known])
+    keys = [f"tests:{name}" for name in FAILURES]
+    return FailedTests(run_shares(keys, flags, groups, unknown=unknown), len(classes), unknown)
