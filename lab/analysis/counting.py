@@ -12,12 +12,20 @@ Outcome = Literal["resolved", "unresolved", "invalid", "cancelled", "open"]
 OUTCOMES: tuple[Outcome, ...] = ("resolved", "unresolved", "invalid", "cancelled", "open")
 
 
+# Begins the cluster of a task without a known repository; no repository's name does.
+ALONE = "\0"
+NO_REPOSITORY = "nobody recorded of which repository the tasks are"
+
+
 class Switches(NamedTuple):
     """What a reader may turn: invalid runs as failures, flagged runs out, runs people stepped into in."""
 
     invalid_as_failures: bool = False
     without_flagged: bool = False
     stepped_in: bool = False
+
+
+AS_USUAL = Switches()
 
 
 class Tally(NamedTuple):
@@ -121,4 +129,4 @@ def task_results(counted: Mapping[str, Sequence[Trial]]) -> dict[str, TaskResult
 
 def cluster_of(run: Observation) -> str:
     """The repository whose tasks are not independent; a task whose repository nobody names is its own."""
-    return run.repository or f"task {run.task}"
+    return run.repository or f"{ALONE}{run.task}"

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from lab.analysis import counting, paired, power, rates
+from lab.analysis.counting import Switches, Trial
 from lab.analysis.estimates import Estimate, Interval, Unknown
-from lab.analysis.paired import ClusteredDifference, Discordance
+from lab.analysis.observations import Observation
+from lab.analysis.paired import NO_PAIR, ClusteredDifference, Discordance, MeanDifference
+from lab.analysis.rates import TaskResult
+
+ONE_ATTEMPT = "exact McNemar test, Tango's interval"
+SEVERAL = "paired t test on task means"
 
 
 class OnlyOne(NamedTuple):
@@ -23,7 +33,8 @@ class PairResult(NamedTuple):
     two have different numbers of runs on a task, "" otherwise. `method` names test and interval; `table` is
     there for one run a task. `difference` is the first's rate minus the second's. `p_holm` is corrected for
     all pairs that were compared together. `detectable` is the smallest difference that so many tasks would
-    show with power 0.8. `first_only` and `second_only` are the tasks that just one resolves.
+    show with power 0.8. `unpaired_error` is the standard error if tasks were not paired, `correlation` that
+    of the task means. `first_only` and `second_only` are the tasks that just one resolves.
     """
 
     first: str
@@ -47,3 +58,168 @@ class PairResult(NamedTuple):
     clustered: ClusteredDifference | Unknown
     first_only: list[OnlyOne]
     second_only: list[OnlyOne]
+
+
+def all_of(arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Every pair of these arms once, the earlier one first."""
+    return list(itertools.combinations(arms, 2))
+
+
+def of_pairs(
+    wanted: Sequence[tuple[str, str]], runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
+) -> list[PairResult]:
+    """Each wanted pair of arms, their p values corrected by Holm for having been looked at together."""
+    tried = {
+        arm: counting.by_task(counting.trials(found, switches))
+        for arm, found in counting.by_arm(runs).items()
+    }
+    found = [
+        _compared(first, second, tried.get(first, {}), tried.get(second, {})) for first, second in wanted
+    ]
+    corrected = paired.corrected([one.p for one in found])
+    return [one._replace(p_holm=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def compare(
+    first: str, second: str, runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
+) -> PairResult:
+    """One pair alone: nothing to correct for."""
+    return of_pairs([(first, second)], runs, switches)[0]
+
+
+Tried = Mapping[str, Sequence[Trial]]
+
+
+def _compared(first: str, second: str, firsts: Tried, seconds: Tried) -> PairResult:
+    both = sorted(firsts.keys() & seconds.keys())
+    mine = counting.task_results({task: firsts[task] for task in both})
+    others = counting.task_results({task: seconds[task] for task in both})
+    pairs = [(mine[task], others[task]) for task in both]
+    first_only, second_only = _only(both, firsts, seconds)
+    common = _Common(
+        first=first,
+        second=second,
+        tasks=len(both),
+        first_alone=len(firsts) - len(both),
+        second_alone=len(seconds) - len(both),
+        unequal=_unequal(pairs),
+        first_rate=rates.average([one for one, _ in pairs]),
+        second_rate=rates.average([other for _, other in pairs]),
+        clustered=_clustered(pairs),
+        first_only=first_only,
+        second_only=second_only,
+    )
+    if all(one.attempts == other.attempts == 1 for one, other in pairs):
+        return _one_attempt(common, pairs)
+    return _several(common, pairs)
+
+
+class _Common(NamedTuple):
+    """What a result holds whatever the test."""
+
+    first: str
+    second: str
+    tasks: int
+    first_alone: int
+    second_alone: int
+    unequal: str
+    first_rate: Estimate | Unknown
+    second_rate: Estimate | Unknown
+    clustered: ClusteredDifference | Unknown
+    first_only: list[OnlyOne]
+    second_only: list[OnlyOne]
+
+
+Pairs = Sequence[tuple[TaskResult, TaskResult]]
+
+
+def _one_attempt(common: _Common, pairs: Pairs) -> PairResult:
+    kinds = Counter((bool(one.successes), bool(other.successes)) for one, other in pairs)
+    table = Discordance(kinds[True, True], kinds[True, False], kinds[False, True], kinds[False, False])
+    if table.n == 0:
+        return _without_difference(common, NO_PAIR, ONE_ATTEMPT, None)
+    tested = paired.mcnemar(table)
+    discordant = (table.first_only + table.second_only) / table.n
+    means = _means(pairs)
+    return PairResult(
+        **common._asdict(),
+        method=ONE_ATTEMPT,
+        table=table,
+        difference=table.difference,
+        interval=paired.tango(table),
+        error=means.error if isinstance(means, MeanDifference) else means,
+        p=tested if isinstance(tested, Unknown) else tested.p,
+        p_holm=Unknown(NO_PAIR),
+        detectable=power.detectable(table.n, discordant) if discordant else Unknown(paired.NEVER_DIFFER),
+        unpaired_error=means.unpaired_error if isinstance(means, MeanDifference) else means,
+        correlation=means.correlation if isinstance(means, MeanDifference) else means,
+    )
+
+
+def _several(common: _Common, pairs: Pairs) -> PairResult:
+    means = _means(pairs)
+    if isinstance(means, Unknown):
+        value = sum(one.mean - other.mean for one, other in pairs) / len(pairs)
+        return _without_difference(common, means.why, SEVERAL, value)
+    return PairResult(
+        **common._asdict(),
+        method=SEVERAL,
+        table=None,
+        difference=means.difference,
+        interval=means.interval,
+        error=means.error,
+        p=means.p,
+        p_holm=Unknown(NO_PAIR),
+        detectable=power.detectable_from_error(means.error),
+        unpaired_error=means.unpaired_error,
+        correlation=means.correlation,
+    )
+
+
+def _without_difference(common: _Common, why: str, method: str, value: float | None) -> PairResult:
+    """Nothing can be said of chance; what the difference was is still known where a task was shared."""
+    unknown = Unknown(why)
+    return PairResult(
+        **common._asdict(),
+        method=method,
+        table=None,
+        difference=unknown if value is None else value,
+        interval=unknown,
+        error=unknown,
+        p=unknown,
+        p_holm=unknown,
+        detectable=unknown,
+        unpaired_error=unknown,
+        correlation=unknown,
+    )
+
+
+def _means(pairs: Pairs) -> MeanDifference | Unknown:
+    return paired.mean_difference([one.mean for one, _ in pairs], [other.mean for _, other in pairs])
+
+
+def _clustered(pairs: Pairs) -> ClusteredDifference | Unknown:
+    if all(str(one.cluster).startswith(counting.ALONE) for one, _ in pairs):
+        return Unknown(counting.NO_REPOSITORY if pairs else NO_PAIR)
+    return paired.clustered_difference(
+        [one.mean for one, _ in pairs], [other.mean for _, other in pairs], [one.cluster for one, _ in pairs]
+    )
+
+
+def _unequal(pairs: Pairs) -> str:
+    differing = sum(one.attempts != other.attempts for one, other in pairs)
+    if not differing:
+        return ""
+    return f"on {differing:,} of {len(pairs):,} tasks the two have different numbers of runs"
+
+
+def _only(both: Sequence[str], firsts: Tried, seconds: Tried) -> tuple[list[OnlyOne], list[OnlyOne]]:
+    """The tasks that only the first resolves, and those that only the second does."""
+    found: dict[bool, list[OnlyOne]] = {True: [], False: []}
+    for task in both:
+        mine, others = firsts[task], seconds[task]
+        one, other = any(trial.resolved for trial in mine), any(trial.resolved for trial in others)
+        if one != other:
+            runs = [tuple(trial.run.run for trial in side) for side in (mine, others)]
+            found[one].append(OnlyOne(task, runs[0], runs[1]))
+    return found[True], found[False]

@@ -110,10 +110,11 @@ def average(results: Sequence[TaskResult]) -> Estimate | Unknown:
     if all(one.attempts == 1 for one in tried):
         interval = wilson(sum(one.successes for one in tried), len(tried))
         return Estimate(value, interval, len(tried), "Wilson")
-    return _mean([one.mean for one in tried])
+    return mean_over_tasks([one.mean for one in tried])
 
 
-def _mean(values: Sequence[float]) -> Estimate:
+def mean_over_tasks(values: Sequence[float]) -> Estimate:
+    """The mean of shares, one a task, with Student's t over tasks. Raises: ZeroDivisionError without one."""
     n = len(values)
     value = math.fsum(values) / n
     if n < 2:
@@ -177,7 +178,11 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> Cl
 
 
 class Variance(NamedTuple):
-    """Where a rate's variance comes from: mean squares, variances, the intraclass correlation."""
+    """Where a rate's variance comes from: mean squares, variances, the intraclass correlation.
+
+    `attempts` is how many a task has: where they differ, the number that the analysis of variance reckons
+    with, a little below their mean.
+    """
 
     between_square: float
     within_square: float
@@ -185,6 +190,7 @@ class Variance(NamedTuple):
     within: float
     correlation: float
     tasks: int
+    attempts: float
 
     def error(self, attempts: int) -> float:
         """The rate's standard error if each task had so many attempts."""
@@ -192,27 +198,27 @@ class Variance(NamedTuple):
 
 
 def variance(results: Sequence[TaskResult]) -> Variance | Unknown:
-    """A one-way analysis of variance of attempts in tasks; a negative part between tasks counts as 0."""
+    """A one-way analysis of variance of attempts in tasks; a negative part between tasks counts as 0.
+
+    Tasks may have different numbers of attempts.
+    """
     tried = [one for one in results if one.attempts]
-    counts = {one.attempts for one in tried}
-    if len(tried) < 2:
+    n, runs = len(tried), sum(one.attempts for one in tried)
+    if n < 2:
         return Unknown(ONE_TASK if tried else NO_TASK)
-    if len(counts) > 1:
-        return Unknown("tasks have different numbers of attempts")
-    (k,) = counts
-    if k < 2:
+    if runs == n:
         return Unknown("one attempt a task does not show how attempts differ")
-    n = len(tried)
-    grand = math.fsum(one.mean for one in tried) / n
-    between_square = k * math.fsum((one.mean - grand) ** 2 for one in tried) / (n - 1)
-    # Of k attempts with s successes the squares around their mean sum to s * (k - s) / k.
-    within_square = math.fsum(one.successes * (k - one.successes) / k for one in tried) / (n * (k - 1))
+    k = (runs - sum(one.attempts**2 for one in tried) / runs) / (n - 1)
+    grand = sum(one.successes for one in tried) / runs
+    between_square = math.fsum(one.attempts * (one.mean - grand) ** 2 for one in tried) / (n - 1)
+    # Of m attempts with s successes the squares around their mean sum to s * (m - s) / m.
+    within_square = math.fsum(one.successes * (1 - one.mean) for one in tried) / (runs - n)
     between = max(0.0, (between_square - within_square) / k)
     whole = between_square + (k - 1) * within_square
     if whole == 0:
         return Unknown("all attempts came out the same")
     correlation = (between_square - within_square) / whole
-    return Variance(between_square, within_square, between, within_square, correlation, n)
+    return Variance(between_square, within_square, between, within_square, correlation, n, k)
 
 
 def envelope(results: Sequence[TaskResult], k: int) -> tuple[float, float] | Unknown:
@@ -228,6 +234,11 @@ def envelope(results: Sequence[TaskResult], k: int) -> tuple[float, float] | Unk
     return _average_of(some), _average_of(every)
 
 
+def known(values: Sequence[float | Unknown]) -> list[float]:
+    """The numbers among them."""
+    return [value for value in values if not isinstance(value, Unknown)]
+
+
 def _average_of(values: Sequence[float | Unknown]) -> float:
-    known = [value for value in values if not isinstance(value, Unknown)]
-    return math.fsum(known) / len(known)
+    numbers = known(values)
+    return math.fsum(numbers) / len(numbers)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lab.analysis.counting import Tally
+from lab.analysis import counting, rates
+from lab.analysis.counting import Switches, Tally, Trial
 from lab.analysis.estimates import Estimate, Interval, Unknown
-from lab.analysis.rates import Variance
+from lab.analysis.observations import Observation
+from lab.analysis.rates import NO_TASK, ONE_TASK, TaskResult, Variance
 
 
 class Rate(NamedTuple):
@@ -67,3 +72,93 @@ class ArmRate(NamedTuple):
     variance: Variance | Unknown
     seeds: list[SeedRate]
     seeds_spread: float | Unknown
+
+
+def of_arms(
+    arms: Sequence[str], runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
+) -> list[ArmRate]:
+    """Each arm's rates in the order of `arms`, also of one without a run."""
+    found = counting.by_arm(runs)
+    return [of_arm(arm, found.get(arm, []), switches) for arm in arms]
+
+
+def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.AS_USUAL) -> ArmRate:
+    """What the runs of one arm say about how often it resolves a task."""
+    counted = counting.trials(runs, switches)
+    results = list(counting.task_results(counting.by_task(counted)).values())
+    attempts = [one.attempts for one in results]
+    k, most = min(attempts, default=0), max(attempts, default=0)
+    some, every = _envelope(results, k)
+    by_seed = _by_seed(runs, counted, switches)
+    return ArmRate(
+        arm=arm,
+        rate=_rate(counted),
+        tally=counting.tally(runs, switches),
+        invalid_out=_rate(counting.trials(runs, switches._replace(invalid_as_failures=False))),
+        invalid_as_failures=_rate(counting.trials(runs, switches._replace(invalid_as_failures=True))),
+        without_flagged=_rate(counting.trials(runs, switches._replace(without_flagged=True))),
+        k=k,
+        most=most,
+        unequal=_unequal(k, most),
+        pass_at_k=some,
+        pass_hat_k=every,
+        clustered=_clustered(results),
+        variance=rates.variance(results),
+        seeds=by_seed,
+        seeds_spread=_spread(by_seed),
+    )
+
+
+def _rate(counted: Sequence[Trial]) -> Rate:
+    results = counting.task_results(counting.by_task(counted))
+    resolved = sum(trial.resolved for trial in counted)
+    return Rate(rates.average(list(results.values())), resolved, len(counted), len(results))
+
+
+def _unequal(k: int, most: int) -> str:
+    if k == most:
+        return ""
+    return f"tasks have {k} to {most} runs that count, and each task weighs the same"
+
+
+def _envelope(results: Sequence[TaskResult], k: int) -> tuple[Estimate | Unknown, Estimate | Unknown]:
+    """pass@k and pass^k with Student's t over tasks."""
+    if k < 2:
+        why = NO_TASK if k == 0 else "there are tasks with one run that counts"
+        return Unknown(why), Unknown(why)
+    some = [rates.pass_at_k(one.attempts, one.successes, k) for one in results]
+    every = [rates.pass_hat_k(one.attempts, one.successes, k) for one in results]
+    return rates.mean_over_tasks(rates.known(some)), rates.mean_over_tasks(rates.known(every))
+
+
+def _clustered(results: Sequence[TaskResult]) -> Clustered | Unknown:
+    named = sum(not str(one.cluster).startswith(counting.ALONE) for one in results)
+    if len(results) < 2:
+        return Unknown(ONE_TASK if results else NO_TASK)
+    if not named:
+        return Unknown(counting.NO_REPOSITORY)
+    means = [one.mean for one in results]
+    found = rates.clustered_error(means, [one.cluster for one in results])
+    if isinstance(found, Unknown):
+        return found
+    if found.error == 0:
+        return Unknown("all repositories came out the same")
+    low, high = found.interval(math.fsum(means) / len(means))
+    interval = Interval(max(0.0, low), min(1.0, high if high is not None else 1.0))
+    return Clustered(found.error, interval, found.clusters, named, len(results))
+
+
+def _by_seed(runs: Iterable[Observation], counted: Iterable[Trial], switches: Switches) -> list[SeedRate]:
+    found: dict[int, list[Trial]] = {run.seed: [] for run in counting.considered(runs, switches)}
+    for trial in counted:
+        found[trial.run.seed].append(trial)
+    return [SeedRate(seed, _rate(found[seed])) for seed in sorted(found)]
+
+
+def _spread(seeds: Sequence[SeedRate]) -> float | Unknown:
+    """The standard deviation of the seeds' rates."""
+    estimates = [seed.rate.estimate for seed in seeds]
+    values = [one.value for one in estimates if isinstance(one, Estimate)]
+    if len(values) < 2:
+        return Unknown("one seed says nothing about others" if values else NO_TASK)
+    return statistics.stdev(values)

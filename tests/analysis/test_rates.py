@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from statsmodels.formula.api import ols  # type: ignore[import-untyped]
 from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]
+from statsmodels.stats.anova import anova_lm  # type: ignore[import-untyped]
 
 from lab.analysis import rates
 from lab.analysis.estimates import Estimate, Interval, Unknown
@@ -128,13 +130,28 @@ def test_where_the_variance_comes_from() -> None:
     assert errors == [near(0.113772), near(0.101172), near(0.094242), near(0.090579)]
 
 
+def test_the_variance_of_tasks_with_different_numbers_of_attempts() -> None:
+    tasks = [TaskResult(3, 4), TaskResult(0, 3), TaskResult(2, 2), TaskResult(1, 4), TaskResult(1, 1)]
+    outcomes = [
+        (float(place < one.successes), task)
+        for task, one in enumerate(tasks)
+        for place in range(one.attempts)
+    ]
+    fitted = ols("y ~ C(task)", {"y": [y for y, _ in outcomes], "task": [task for _, task in outcomes]}).fit()
+    squares = anova_lm(fitted)["mean_sq"]
+    found = rates.variance(tasks)
+    assert not isinstance(found, Unknown)
+    assert (found.between_square, found.within_square) == (near(squares.iloc[0]), near(squares.iloc[1]))
+    assert found.attempts == near((14 - 46 / 14) / 4)
+    assert found.between == near((found.between_square - found.within_square) / found.attempts)
+
+
 @pytest.mark.parametrize(
     ("tasks", "says"),
     [
         ([], "no task"),
         ([TaskResult(1, 4)], "one task"),
         ([TaskResult(1, 1), TaskResult(0, 1)], "one attempt"),
-        ([TaskResult(1, 2), TaskResult(1, 4)], "different numbers"),
         ([TaskResult(4, 4), TaskResult(4, 4)], "came out the same"),
     ],
 )
