@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
-from lab.engine.llm.base import JSONObject, canonical_sha256
+from lab.engine.llm.base import JSONObject, canonical_json, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
 from lab.services import doorbell, isolation, preflights, replays
 from lab.services.access import for_role
@@ -22,12 +22,12 @@ from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.isolation import IsolationMissingError, consent_without_isolation
 from lab.services.limits import with_model
 from lab.services.messages import ring_workers
+from lab.services.plan_files import DEFAULT_ATTEMPTS, MAX_SEEDS
 from lab.services.tasks import RECORDED_ELSEWHERE, is_practice
 from lab.services.transitions import transition
 
 __all__ = ["FieldErrors", "consent_without_isolation", "launch", "transition"]
 
-MAX_SEEDS = 100
 MAX_RUNS = 10_000
 
 
@@ -37,6 +37,31 @@ class ArmPlan(NamedTuple):
     harness_version: HarnessVersion
     model: Model
     limits: Limits
+
+
+class ArmAsked(NamedTuple):
+    """An arm that somebody wants; `limits` as typed, see `launch`."""
+
+    harness_version: HarnessVersion
+    model: Model
+    limits: Mapping[str, str | None]
+
+
+class Whole(NamedTuple):
+    """What holds for an experiment as a whole: see the columns of `Experiment`."""
+
+    budgets: Mapping[str, Any] = {}
+    concurrency: int | None = None
+    max_attempts: int = DEFAULT_ATTEMPTS
+    plan: Mapping[str, Any] = {}
+    cloned_from: Experiment | None = None
+
+    @property
+    def content(self) -> list[Any]:
+        """What makes it another launch; nothing where nothing was asked."""
+        cloned_from = self.cloned_from and self.cloned_from.pk
+        content = [dict(self.budgets), self.concurrency, self.max_attempts, dict(self.plan), cloned_from]
+        return [] if self == Whole() else content
 
 
 class _Asked(NamedTuple):
@@ -52,8 +77,9 @@ def launch(
     *,
     by: User,
     tasks: Sequence[Task],
-    harness_versions: Sequence[HarnessVersion],
-    models: Sequence[Model],
+    harness_versions: Sequence[HarnessVersion] = (),
+    models: Sequence[Model] = (),
+    pairs: Sequence[ArmAsked] | None = None,
     seeds: int | str = 1,
     limits: Mapping[str, str | None] | None = None,
     idempotency_key: str = "",
@@ -61,11 +87,13 @@ def launch(
     kind: str = Experiment.Kind.LAUNCHED,
     only: Sequence[tuple[int, Task]] | None = None,
     despite: Collection[int] = (),
+    whole: Whole = Whole(),  # noqa: B008  # a tuple: nobody can change it
 ) -> Experiment:
     """Launch every task with every harness version and model, `seeds` times each, as one experiment.
 
-    `only` names the seeds and tasks instead, one by one. A model whose newest preflight is failing is
-    launched only when its number is in `despite`; the experiment keeps these numbers.
+    `pairs` names the arms instead, each with limits of its own; `only` names the seeds and tasks instead, one
+    by one. A model whose newest preflight is failing is launched only when its number is in `despite`; the
+    experiment keeps these numbers.
 
     `limits` maps the name of a limit to what a person typed: "" keeps the harness's, a number tightens it and
     never widens it, None is "no limit" and lifts it for this experiment. The same `idempotency_key` with the
@@ -74,30 +102,89 @@ def launch(
 
     Raises:
         AccessDeniedError: `by` is no operator.
-        FieldErrors: field -> text, for "tasks", "harness", "models", "seeds", "isolation", "despite" and each
-            limit.
+        FieldErrors: field -> text, for "tasks", "harness", "models", "arms", "seeds", "isolation", "despite"
+            and each limit.
     """
-    content = [*(sorted(row.pk for row in rows) for rows in (tasks, harness_versions, models)), name, kind]
-    content += [[(seed, task.pk) for seed, task in only]] if only is not None else []
-    key = _key_of(idempotency_key, [*content, str(seeds).strip(), _as_asked(limits or {})])
+    wanted = _wanted(harness_versions, models, limits or {}) if pairs is None else list(pairs)
+    key = _key_of(idempotency_key, _content(tasks, wanted, seeds, limits, [name, kind], only, whole))
     if key and (earlier := _earlier(key)):
         return earlier
     errors = FieldErrorCollector()
-    count = _seeds(seeds, errors)
-    asked = _limits(limits or {}, errors)
-    cells = [(seed, task) for seed in range(1, count + 1) for task in tasks] if only is None else list(only)
+    cells = _cells(tasks, seeds, only, errors)
+    if pairs is not None:
+        harness_versions, models = [arm.harness_version for arm in wanted], _models_of(wanted)
     _choices(tasks, harness_versions, models, errors)
     _recorded(models, cells, errors)
     _isolation(tasks, models, errors)
-    plans = _plans(harness_versions, models, asked, errors)
-    _check_prices(plans, asked, errors)
+    plans = _plans(wanted, errors, limits or {})
     failing = preflights.check_despite(models, despite, errors)
     errors.raise_if_any()
-    if len(plans) * len(cells) > MAX_RUNS:
-        raise FieldErrors({"seeds": f"seeds: {count} would make more than {MAX_RUNS} runs; choose fewer"})
+    _check_number(len(plans), len(cells))
     fields = {"name": name, "kind": kind, "task_set": tasks[0].task_set, "launched_by": by}
-    fields |= {"launched_despite": failing}
+    fields |= {"launched_despite": failing, **whole._asdict()}
     return _launched_once(key, fields, plans, cells)
+
+
+def _check_number(arms: int, cells: int) -> None:
+    if arms * cells > MAX_RUNS:
+        many = f"{cells} for each of {arms} arms would make more than {MAX_RUNS} runs"
+        raise FieldErrors({"seeds": f"seeds: {many}; choose fewer seeds, tasks or arms"})
+
+
+def planned(arms: Sequence[ArmAsked]) -> list[ArmPlan]:
+    """What these arms would be made of, in their order.
+
+    Raises:
+        FieldErrors: "arms" and each limit, as for `launch`.
+    """
+    errors = FieldErrorCollector()
+    plans = _plans(arms, errors)
+    errors.raise_if_any()
+    return plans
+
+
+def _wanted(
+    harness_versions: Sequence[HarnessVersion], models: Sequence[Model], limits: Mapping[str, str | None]
+) -> list[ArmAsked]:
+    return [ArmAsked(version, model, limits) for version in harness_versions for model in models]
+
+
+def _content(
+    tasks: Sequence[Task],
+    arms: Sequence[ArmAsked],
+    seeds: int | str,
+    limits: Mapping[str, str | None] | None,
+    named: Sequence[str],
+    only: Sequence[tuple[int, Task]] | None,
+    whole: Whole,
+) -> list[Any]:
+    """What tells one launch of a form from another."""
+    return [
+        sorted(task.pk for task in tasks),
+        sorted([arm.harness_version.pk, arm.model.pk, _sorted(_as_asked(arm.limits))] for arm in arms),
+        [*named, str(seeds).strip(), _sorted(_as_asked(limits or {}))],
+        None if only is None else [(seed, task.pk) for seed, task in only],
+        whole.content,
+    ]
+
+
+def _sorted(limits: Mapping[str, str | None]) -> list[list[str]]:
+    return sorted([name, "no limit" if text is None else text] for name, text in limits.items())
+
+
+def _cells(
+    tasks: Sequence[Task],
+    seeds: int | str,
+    only: Sequence[tuple[int, Task]] | None,
+    errors: FieldErrorCollector,
+) -> list[tuple[int, Task]]:
+    count = _seeds(seeds, errors)
+    return [(seed, task) for seed in range(1, count + 1) for task in tasks] if only is None else list(only)
+
+
+def _models_of(arms: Sequence[ArmAsked]) -> list[Model]:
+    """Each model once, in order."""
+    return list({arm.model.pk: arm.model for arm in arms}.values())
 
 
 def _launched_once(
@@ -191,12 +278,10 @@ def plan_more(
         FieldErrors: as for `launch`.
     """
     errors = FieldErrorCollector()
-    asked = _limits(limits, errors)
     _choices(tasks, harness_versions, models, errors)
     _recorded(models, cells, errors)
     _isolation(tasks, models, errors)
-    plans = _plans(harness_versions, models, asked, errors)
-    _check_prices(plans, asked, errors)
+    plans = _plans(_wanted(harness_versions, models, limits), errors)
     failing = preflights.check_despite(models, despite, errors)
     errors.raise_if_any()
     return plans, failing
@@ -303,19 +388,32 @@ def _isolation(tasks: Sequence[Task], models: Sequence[Model], errors: FieldErro
 
 
 def _plans(
-    harness_versions: Sequence[HarnessVersion],
-    models: Sequence[Model],
-    asked: _Asked,
-    errors: FieldErrorCollector,
+    arms: Sequence[ArmAsked], errors: FieldErrorCollector, limits: Mapping[str, str | None] | None = None
 ) -> list[ArmPlan]:
-    plans = []
-    for version in harness_versions:
-        own = HarnessConfig.model_validate(version.config).limits
-        _check_not_wider(own, version, asked, errors)
-        for model in models:
-            wanted = own.lifted(asked.lifted).tightened(asked.numbers)
-            plans.append(ArmPlan(version, model, with_model(wanted, model)))
-    return plans
+    """The arms with the limits that hold for them; says each mistake once, whatever arms share it.
+
+    Mistakes in `limits` are said also where there is no arm.
+    """
+    if not arms:
+        _limits(limits or {}, errors)
+    plans: dict[tuple[int, int, str], ArmPlan] = {}
+    read: dict[bytes, _Asked] = {}
+    own: dict[int, Limits] = {}
+    for version, model, typed in arms:
+        as_text = canonical_json(_sorted(typed))
+        asked = read[as_text] = read.get(as_text) or _limits(typed, errors)
+        if version.pk not in own:
+            own[version.pk] = HarnessConfig.model_validate(version.config).limits
+        _check_not_wider(own[version.pk], version, asked, errors)
+        wanted = own[version.pk].lifted(asked.lifted).tightened(asked.numbers)
+        plan = ArmPlan(version, model, with_model(wanted, model))
+        if plans.setdefault((version.pk, model.pk, plan.limits.digest), plan) is not plan:
+            same = f"{version} with {model.name} is there twice with the same limits"
+            errors.say("arms", f"arms: {same}; leave one out")
+    found = list(plans.values())
+    for asked in read.values():
+        _check_prices(found, asked, errors)
+    return found
 
 
 def _check_not_wider(

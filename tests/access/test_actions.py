@@ -18,7 +18,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.yaml_form import to_yaml
 from lab.models import Import, Preflight, PriceCard, Role, Run
-from lab.services import interchange, tokens
+from lab.services import experiment_plans, interchange, tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
 from tests import builders
@@ -129,6 +129,7 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "people.set_single_keys": lambda run: {"on": False},
     "people.set_theme": lambda run: {"theme": "dark"},
     "records.after": lambda run: {"run": run, "seq": 0, "limit": 5},
+    "experiment_plans.launch": lambda run: {"plan": experiment_plans.of(run.experiment)},
     "runs.launch": launch_of,
     "sample.load": lambda run: {"seconds": 0.0},
     "sample.remove": lambda run: {},

@@ -83,7 +83,7 @@ class _Reading:
             return self._scalar(node)
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         shown = node.value if isinstance(node, yaml.ScalarNode) else kind
-        raise _refusal(node, shown, f"is a {kind} in YAML, which a harness cannot hold; put it in quotes")
+        raise _refusal(node, shown, f"is a {kind} in YAML, which is not read here; put it in quotes")
 
     def _entries(self, node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, Any]]:
         lines: dict[str, int] = {}
