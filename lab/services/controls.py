@@ -21,7 +21,7 @@ from lab.engine.events import Event as AnyEvent
 from lab.engine.redact import Redactor, storable
 from lab.engine.verify.base import Outcome
 from lab.models import Attempt, Control, Event, Experiment, Role, Run
-from lab.services import doorbell, limits, log, runs
+from lab.services import budgets, doorbell, limits, log, runs
 from lab.services.access import for_role
 from lab.services.errors import FieldErrors
 from lab.services.facts import facts_of
@@ -199,7 +199,7 @@ def _resume(run: Run, by: User, value: Any) -> Asked:
         transition(run_id=run.pk, to=Run.Status.QUEUED, only_from=Run.Status.PAUSED)
         _write(run, control, Resumed(person=by.get_username(), ask=control.pk))
         ring_workers()
-    return Asked(run, True, f"Run {run.pk} goes on.")
+    return Asked(run, True, f"Run {run.pk} goes on{_until(run)}.")
 
 
 def _cancel(run: Run, by: User, value: Any) -> Asked:
@@ -266,6 +266,9 @@ def _message_text(value: Any) -> str:
 
 
 def _attempt(run: Run, by: User, value: Any) -> Asked:
+    if run.experiment.state == Experiment.State.CANCELLED and run.experiment.ended_at is None:
+        why = f"the experiment of run {run.pk} is being cancelled; wait for the end of that"
+        raise FieldErrors({"control": f"control: {why}"})
     if run.status != Run.Status.ENDED:
         last = Control.objects.filter(run=run, kind=Kind.ATTEMPT).select_related("asked_by").last()
         if last is not None and not run.attempts.filter(started_at__gt=last.asked_at, ended_at__isnull=False):
@@ -278,18 +281,18 @@ def _attempt(run: Run, by: User, value: Any) -> Asked:
     control = _row(run, by, Kind.ATTEMPT)
     _write(run, control)
     _reopen(run)
-    return Asked(run, True, f"Run {run.pk} is queued for another attempt.")
+    return Asked(run, True, f"Run {run.pk} is queued for another attempt{_until(run)}.")
 
 
 def _reopen(run: Run) -> None:
     # Whoever ends the experiment's last run meanwhile must see that this one goes on: an experiment that
     # has ended starts nothing.
-    Experiment.objects.select_for_update().get(pk=run.experiment_id)
+    experiment = Experiment.objects.select_for_update().get(pk=run.experiment_id)
     transition(run_id=run.pk, to=Run.Status.QUEUED, only_from=Run.Status.ENDED)
     Run.objects.filter(pk=run.pk).update(ended_at=None, exit_reason="", cancel_asked=False)
-    Experiment.objects.filter(pk=run.experiment_id, state=Experiment.State.ENDED).update(
-        state=Experiment.State.ACTIVE, ended_at=None
-    )
+    if experiment.ended_at is not None:
+        budgets.go_on(experiment)
+        budgets.enforce(experiment_id=experiment.pk)
     ring_workers()
 
 
@@ -360,6 +363,13 @@ def _is_held(run: Run) -> bool:
 
 def _newest_attempt(run: Run) -> Attempt | None:
     return run.attempts.order_by("-n").first()
+
+
+def _until(run: Run) -> str:
+    experiment = Experiment.objects.get(pk=run.experiment_id)
+    if experiment.state != Experiment.State.PAUSED:
+        return ""
+    return f" once its experiment does, which is paused: {experiment.paused_because}"
 
 
 def _row(run: Run, by: User, kind: str, value: dict[str, Any] | None = None) -> Control:

@@ -35,10 +35,16 @@ class Claim(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """What the lease thread learns each second. `held` is False when somebody else owns the attempt."""
+    """What the lease thread learns each second. `held` is False when somebody else owns the attempt.
+
+    `counted`: the experiment has a budget, and each request asks before it starts. `let_go`: the experiment
+    is paused, and the run's place is wanted back.
+    """
 
     held: bool
     controls: tuple[Control, ...]
+    counted: bool = False
+    let_go: bool = False
 
 
 class Cancelled(NamedTuple):
@@ -62,14 +68,37 @@ def renew(*, claim: Claim, seconds: float | None = None) -> Renewal:
     Also a lease that has run out, as long as nobody took it.
     """
     until = timezone.now() + dt.timedelta(seconds=settings.LAB_LEASE_SECONDS if seconds is None else seconds)
-    held = bool(held_by(claim).update(lease_until=until, doubted_at=None))
-    return Renewal(held, _unseen_controls(claim) if held else ())
+    if not held_by(claim).update(lease_until=until, doubted_at=None):
+        return Renewal(False, ())
+    return look(claim=claim)
 
 
 def look(*, claim: Claim) -> Renewal:
     """As `renew`, reading only: a commit twice a second for each run would wake every watcher."""
-    held: bool = held_by(claim).exists()
-    return Renewal(held, _unseen_controls(claim) if held else ())
+    found = held_by(claim).values_list(
+        "run__status",
+        "run__experiment__state",
+        "run__experiment__paused_by_budget",
+        "run__experiment__budgets",
+    )
+    row = found.first()
+    if row is None:
+        return Renewal(False, ())
+    status, state, by_budget, budgets = row
+    # One that a budget stops goes on to its next request, which may be never: what it has done is graded.
+    waits = not by_budget or status == Run.Status.PAUSED
+    return Renewal(
+        held=True,
+        controls=_unseen_controls(claim),
+        counted=bool(budgets),
+        let_go=state == Experiment.State.PAUSED and waits,
+    )
+
+
+def may_ask(*, claim: Claim) -> bool:
+    """Whether another request of the run may start: not while its experiment is paused."""
+    paused = Experiment.objects.filter(runs=claim.run.pk, state=Experiment.State.PAUSED)
+    return not paused.exists()
 
 
 def controls_seen(*, controls: tuple[Control, ...]) -> None:

@@ -17,7 +17,7 @@ from lab.engine.events import EVENT_ADAPTER, SCHEMA_VERSION, Record
 from lab.engine.events import Event as AnyEvent
 from lab.engine.llm.base import JSONObject
 from lab.models import Attempt, Blob, Call, Draft, Event, Run, RunFacts, TestResult, Verification
-from lab.services import blobs, doorbell, flags, tombstones
+from lab.services import blobs, budgets, doorbell, flags, tombstones
 from lab.services.blobs import BodyMissingError, BodyPurgedError, blob_text
 from lab.services.facts import Entry, empty_facts, fold
 from lab.services.payloads import is_reference, short_text, thin, whole
@@ -140,6 +140,8 @@ def append_thin(
         numbered = zip(ready.rows, events, strict=True)
         flags.note(run_id=run_id, events=((row.seq, event) for row, event in numbered))
         _move(run_id, ready.rows, held=lease_token is not None)
+        if any(row.kind in _CALL_STATES for row in ready.rows):
+            budgets.count_request(run_id=run_id)
         doorbell.ring()
     return last
 

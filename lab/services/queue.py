@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from lab.models import Attempt, Run
-from lab.services import preflights
+from lab.services import budgets, preflights
 from lab.services.leases import (
     Cancelled,
     Claim,
@@ -22,6 +22,7 @@ from lab.services.leases import (
     is_run_label,
     live_labels,
     look,
+    may_ask,
     note_hand_over,
     release,
     renew,
@@ -29,7 +30,6 @@ from lab.services.leases import (
 )
 from lab.services.locks import one_at_a_time
 from lab.services.settling import (
-    MAX_ATTEMPTS,
     MAX_CONTINUATIONS,
     hand_back,
     settle,
@@ -39,7 +39,6 @@ from lab.services.settling import (
 from lab.services.transitions import transition
 
 __all__ = [
-    "MAX_ATTEMPTS",
     "MAX_CONTINUATIONS",
     "Cancelled",
     "Claim",
@@ -54,6 +53,7 @@ __all__ = [
     "is_run_label",
     "live_labels",
     "look",
+    "may_ask",
     "note_hand_over",
     "release",
     "renew",
@@ -113,6 +113,7 @@ def _claim(run: Run, worker: str) -> Claim | None:
         attempt = Attempt.objects.create(
             run=run, n=(last.n if last else 0) + 1, lease_token=token, lease_until=until, worker=worker
         )
+    budgets.start_clock(experiment_id=run.experiment_id)
     if last is None:
         Run.objects.filter(pk=run.pk).update(preflight=preflights.newest_number(run.arm.model_id))
     run.refresh_from_db()

@@ -29,7 +29,6 @@ from lab.services.leases import Claim, controls_seen, end_now, held_by
 from lab.services.messages import ring_workers
 from lab.services.transitions import transition
 
-MAX_ATTEMPTS = 3
 # In a row and without a new committed step; an orderly stop is none of them.
 MAX_CONTINUATIONS = 3
 # A holder that could not reach the database for longer than its lease, or slept with the whole machine, says
@@ -43,7 +42,7 @@ _log = logging.getLogger(__name__)
 def settle(*, claim: Claim, retryable: bool, reason: ExitReason, verdict: str | None) -> bool:
     """After an attempt has ended: queue the run for another attempt, or end it. True when it is queued again.
 
-    An infrastructure error is tried again, three attempts at most; a person's cancel is never.
+    An infrastructure error is tried again, as often as the experiment says; a person's cancel is never.
     """
     with transaction.atomic():
         run = Run.objects.locked().get(pk=claim.run.pk)
@@ -57,8 +56,9 @@ def settle(*, claim: Claim, retryable: bool, reason: ExitReason, verdict: str | 
 def hand_back(*, claim: Claim) -> bool:
     """The worker stops in an orderly way: its run is queued at once, and another child continues the attempt.
 
-    A paused run stays paused, without a worker. What is in flight by now is recorded as interrupted. False
-    when the attempt is somebody else's by now.
+    That is when the lab stops, and when the run's experiment is paused: then nobody claims it before that
+    goes on. A paused run stays paused, without a worker. What is in flight by now is recorded as interrupted.
+    False when the attempt is somebody else's by now.
     """
     with transaction.atomic():
         run = Run.objects.locked().get(pk=claim.run.pk)
@@ -209,7 +209,7 @@ def _end_open(run: Run, attempt: Attempt, reason: ExitReason) -> None:
 
 def _why_ended(attempt: Attempt) -> str:
     if attempt.handed_over:
-        return "the lab was stopped"
+        return "the lab was stopped, or the experiment was paused"
     gone = f"the worker {attempt.worker} died or stopped; what it had in flight is lost"
     if attempt.workers_lost <= MAX_CONTINUATIONS:
         return gone
@@ -306,7 +306,8 @@ def _settle(run: Run, attempt: Attempt, *, retryable: bool, reason: ExitReason, 
     ring_workers()
     if run.cancel_asked and reason.origin is ExitOrigin.INFRASTRUCTURE:
         reason = ExitReason.CANCELLED
-    again = retryable and reason.origin is ExitOrigin.INFRASTRUCTURE and attempt.n < MAX_ATTEMPTS
+    worth_another = retryable and reason.origin is ExitOrigin.INFRASTRUCTURE
+    again = worth_another and attempt.n < run.experiment.max_attempts
     if again and transition(run_id=run.pk, to=Run.Status.QUEUED):
         return True
     events: list[Any] = [_asked(control) for control in _unseen(run, *Control.Kind.values)]

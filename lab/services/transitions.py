@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from lab.models import Experiment, Run
-from lab.services import doorbell
+from lab.services import budgets, doorbell
 
 _Status = Run.Status
 # to -> from where. Whoever asks from another status has lost a race, or is mistaken.
@@ -39,7 +39,7 @@ def transition(
     """Move a run to another status; True when this call did it.
 
     `only_from` narrows the statuses it may come from. `exit_reason` belongs to `ended`. An experiment whose
-    last run ends, ends too.
+    last run ends, ends too; one that was cancelled stays "cancelled".
     """
     at = at or timezone.now()
     allowed = _ALLOWED[to] if only_from is None else (only_from,)
@@ -62,4 +62,8 @@ def _end_experiment(run_id: int, at: dt.datetime) -> None:
         experiment = Experiment.objects.select_for_update().filter(runs=run_id, ended_at=None).first()
         if experiment is None or experiment.runs.exclude(status=_Status.ENDED).exists():
             return
-        Experiment.objects.filter(pk=experiment.pk).update(state=Experiment.State.ENDED, ended_at=at)
+        if experiment.state != Experiment.State.CANCELLED:
+            experiment.state = Experiment.State.ENDED
+        experiment.ended_at, experiment.clock = at, budgets.stopped(experiment.clock)
+        experiment.paused_because = experiment.paused_by_budget = ""
+        experiment.save(update_fields=["state", "ended_at", "clock", "paused_because", "paused_by_budget"])

@@ -15,6 +15,8 @@ from lab.engine.errors import LabError
 from lab.engine.sandboxes import docker_use
 from lab.models import Draft, Run
 from lab.services import (
+    budgets,
+    experiment_asks,
     heartbeats,
     interchange,
     isolation,
@@ -72,6 +74,7 @@ class Upkeep:
         for run_id in settled:
             _log.warning("run %s was taken back from a worker that is gone", run_id)
         self._tidy_up(now=bool(settled))
+        self._look_after_experiments()
         self._ring_for_lost_messages()
         self._look_after_preflights()
         self._look_after_imports()
@@ -139,6 +142,12 @@ class Upkeep:
             ring_workers(runs=startable)
             self._ring_wait = min(self._ring_wait * 2, LONGEST_RING_SECONDS)
             self._ring_at = now + self._ring_wait
+
+    def _look_after_experiments(self) -> None:
+        """Pause those whose time is used up, and go on with those that are being cancelled."""
+        for number in budgets.enforce_all():
+            _log.warning("experiment %s has reached a budget and is paused", number)
+        experiment_asks.go_on_cancelling()
 
     def _look_after_preflights(self) -> None:
         """End those whose worker is gone, and ring again for those whose message was lost."""

@@ -52,9 +52,15 @@ class Execution:
             lease_token=claim.lease_token,
             after_seq=claim.run.last_seq,
             on_unstorable=lambda: self._stop.set(ExitReason.INFRASTRUCTURE_ERROR),
+            may_ask=self._may_ask,
         )
         self._keeper = LeaseKeeper(
-            claim, sink=self._sink, stop=self._stop, steering=self._steering, heard=self._asked.heard
+            claim,
+            sink=self._sink,
+            stop=self._stop,
+            steering=self._steering,
+            heard=self._asked.heard,
+            let_go=self._let_go,
         )
         self._handed_over = threading.Event()
         self._orderly = False
@@ -101,6 +107,28 @@ class Execution:
         self._sink.stop_at_next_event(within=settings.LAB_STOP_SECONDS)
         self._stop.set(ExitReason.INFRASTRUCTURE_ERROR)
         noted.join()
+
+    def _let_go(self) -> None:
+        """Hand the run back because its experiment is paused: what is in flight ends, however long it takes.
+
+        Returns at once: the lease is kept meanwhile, and a cancel heard.
+        """
+        if self._handed_over.is_set():
+            return
+        self._orderly = True
+        self._handed_over.set()
+        self._steering.close()
+        threading.Thread(target=self._stop_at_next_event, daemon=True).start()
+
+    def _stop_at_next_event(self) -> None:
+        self._sink.stop_at_next_event()
+        self._stop.set(ExitReason.INFRASTRUCTURE_ERROR)
+
+    def _may_ask(self) -> bool:
+        if queue.may_ask(claim=self._claim):
+            return True
+        self._let_go()
+        return False
 
     def _settle(self, result: AttemptResult) -> None:
         verdict = result.verdict.value if result.verdict else None
@@ -251,4 +279,5 @@ def _stored(sha256: str) -> bytes:
 
 
 def _why_continued(claim: Claim) -> str:
-    return "its worker was stopped" if claim.orderly else "its worker died or stopped answering"
+    stopped = "its worker was stopped, or its experiment was paused"
+    return stopped if claim.orderly else "its worker died or stopped answering"

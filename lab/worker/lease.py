@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import cast, get_args
 
 from django.conf import settings
@@ -38,7 +38,8 @@ class LeaseKeeper:
     """Renews the lease of a claim, passes on what people ask, and shuts the sink when the lease is lost.
 
     Cancels go to `stop`, all else to `steering`. `heard` are the numbers of what earlier holders have written
-    into the log already. A context manager around the attempt.
+    into the log already. `let_go` is called when the run is to be handed back because its experiment is
+    paused. A context manager around the attempt.
 
     While the database cannot be reached the lease is neither renewed nor given up: once it would have run
     out, the sink takes nothing, and the run waits until it is known whose it is.
@@ -52,7 +53,9 @@ class LeaseKeeper:
         stop: StopSignal,
         steering: Steering,
         heard: Collection[int] = (),
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
+        self._let_go = let_go
         self._claim, self._sink, self._stop, self._steering = claim, sink, stop, steering
         self._done = threading.Event()
         # The lease thread looks, and before the agent's first request the run's own.
@@ -105,6 +108,7 @@ class LeaseKeeper:
             if due and renewal.held:
                 self._renewed = asked_at
                 self._sink.keep_until(asked_at + self._lease_seconds)
+            self._sink.ask_before_requests(renewal.counted)
             if renewal.controls:
                 self._hear(renewal.controls)
         except DatabaseError as error:
@@ -114,6 +118,8 @@ class LeaseKeeper:
             self._is_cut_off = True
             return
         self._is_cut_off = False
+        if renewal.let_go:
+            self._let_go()
         if not renewal.held:
             self.give_up(f"run {self._claim.run.pk}: another worker owns the attempt now, or it is settled")
 

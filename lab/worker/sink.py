@@ -87,7 +87,8 @@ class DatabaseSink:
 
     One thread writes; `append`, `draft` and `flush` may be called from any. `on_unstorable` is called once
     when the database or the disk has refused events for a minute: from then on only the attempt's end is
-    taken, and storing is tried for another minute.
+    taken, and storing is tried for another minute. `may_ask` says whether another request may start, and is
+    asked once all requests before it are stored, where `ask_before_requests` says so.
     """
 
     def __init__(
@@ -98,7 +99,9 @@ class DatabaseSink:
         lease_token: int,
         after_seq: int,
         on_unstorable: Callable[[], None] | None = None,
+        may_ask: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._may_ask, self._asks_first = may_ask, False
         self._run_id, self._attempt, self._lease_token = run_id, attempt, lease_token
         self._on_unstorable = on_unstorable
         # Guards everything below: the run's thread and the lease thread append, the writer takes.
@@ -142,6 +145,8 @@ class DatabaseSink:
     def append_all(self, events: Sequence[Event]) -> list[Record]:
         # The writer takes everything that waits into one transaction, so these are never parted.
         ends = any(event.kind == "attempt_ended" for event in events)
+        if self._asks_first and any(event.kind == "model_call_started" for event in events):
+            self._refuse_unless_allowed()
         with self._lock:
             while not ends and self._must_wait():
                 self._written.wait(0.5)
@@ -160,6 +165,30 @@ class DatabaseSink:
             if was_quiet and records:
                 self._work.notify()
         return records
+
+    def ask_before_requests(self, on: bool) -> None:
+        """Let each request be allowed by `may_ask` before it starts, or not."""
+        self._asks_first = on
+
+    def _refuse_unless_allowed(self) -> None:
+        """What is stored is counted: the request that reaches a budget lets no other one start.
+
+        Raises:
+            LeaseLostError: it may not start.
+        """
+        self.flush()
+        patience = _patience()
+        while True:
+            try:
+                if self._may_ask():
+                    return
+            except DatabaseError as error:
+                connections.close_all()
+                if not patience.is_left(error):
+                    raise _broken("it cannot be known whether another request may start", error) from error
+                patience.wait()
+            else:
+                raise LeaseLostError("the experiment is paused")
 
     def _must_wait(self) -> bool:
         """Whether the run may not act now: too much is not stored, or the lease may be somebody else's."""
@@ -194,7 +223,7 @@ class DatabaseSink:
             self._leased_until = moment
             self._written.notify_all()
 
-    def stop_at_next_event(self, *, within: float) -> None:
+    def stop_at_next_event(self, *, within: float = math.inf) -> None:
         """Let what is in flight end, and take nothing after it; returns when that is so.
 
         After `within` seconds nothing is taken any more though something is still in flight. What was taken
@@ -203,8 +232,8 @@ class DatabaseSink:
         until = time.monotonic() + within
         with self._lock:
             self._stops = True
-            while self._in_flight and self._error is None and time.monotonic() < until:
-                self._settled.wait(until - time.monotonic())
+            while self._in_flight and self._error is None and not self._closing and time.monotonic() < until:
+                self._settled.wait(min(1.0, until - time.monotonic()))
             self._in_flight = False
             self._written.notify_all()
 

@@ -26,7 +26,7 @@ def test_it_settles_a_dead_workers_run_and_drops_stale_drafts(alice: User) -> No
     claim = queue.claim_next(worker="w")
     assert claim is not None
     Draft.objects.create(run=run, after_seq=0, step=1)
-    Attempt.objects.update(worker="gone", n=queue.MAX_ATTEMPTS, workers_lost=queue.MAX_CONTINUATIONS)
+    Attempt.objects.update(worker="gone", n=3, workers_lost=queue.MAX_CONTINUATIONS)
     upkeep.Upkeep(is_dead=lambda worker: worker == "gone", is_frozen=is_frozen).tick()
     run.refresh_from_db()
     assert run.status == Run.Status.ENDED
