@@ -18,6 +18,7 @@ list of run ids` answers for every `key` of a figure:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from lab.analysis.counting import Switches, by_arm, considered
 from lab.analysis.observations import Behaviour, Observation
 from lab.analysis.run_traits import (
     FAILURES,
+    MAX_TURNS,
     UNKNOWN_CLASS,
     failure_of,
     is_whole,
@@ -157,7 +159,6 @@ class _Sample(NamedTuple):
 
     runs: Sequence[Observation]
     behaviours: Sequence[Behaviour]
-    tasks: Sequence[str]
     groups: Groups
     unknown: int
 
@@ -168,8 +169,7 @@ def _sample(whole: Sequence[Observation]) -> _Sample:
         if run.behaviour is not None:
             runs.append(run)
             behaviours.append(run.behaviour)
-    tasks = _tasks(runs)
-    return _Sample(runs, behaviours, tasks, Groups(tasks), len(whole) - len(runs))
+    return _Sample(runs, behaviours, Groups(_tasks(runs)), len(whole) - len(runs))
 
 
 def _tasks(runs: Sequence[Observation]) -> list[str]:
@@ -181,7 +181,7 @@ def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
     whole = [run for run in ended if is_whole(run)]
     graded = [run for run in ended if run.graded]
     sample = _sample(whole)
-    memory = spread("memory", [run.peak_memory_bytes for run in whole], _tasks(whole))
+    of_whole = Groups(_tasks(whole))
     return ArmConduct(
         arm,
         runs=len(runs),
@@ -191,24 +191,16 @@ def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
         graded=len(graded),
         unknown=sample.unknown,
         exits=_exits(ended),
-        at_step_limit=_flagged(("limit",), whole)[0],
+        at_step_limit=run_shares(("limit",), [[run.exit_reason == MAX_TURNS for run in whole]], of_whole)[0],
         steps=_by_verdict("steps", graded, [run.steps for run in graded]),
         tokens=_by_verdict("tokens", graded, [tokens_of(run) for run in graded]),
         tool_use=_tool_use(sample),
         habits=_habits(sample),
         repeats=_repeats(sample),
         time=_time(sample),
-        memory=memory,
+        memory=spread("memory", [run.peak_memory_bytes for run in whole], of_whole),
         failed_tests=_failed_tests(runs),
     )
-
-
-def _flagged(
-    keys: Sequence[str], runs: Sequence[Observation], groups: Groups | None = None, unknown: int = 0
-) -> tuple[Share, ...]:
-    """Of these runs, the share that each key's trait holds of."""
-    flags = [[belongs(run) for run in runs] for belongs in map(trait, keys)]
-    return run_shares(keys, flags, groups or Groups(_tasks(runs)), unknown=unknown)
 
 
 def _exits(ended: Sequence[Observation]) -> tuple[Share, ...]:
@@ -219,34 +211,32 @@ def _exits(ended: Sequence[Observation]) -> tuple[Share, ...]:
 
 
 def _by_verdict(key: str, graded: Sequence[Observation], values: Sequence[int | None]) -> ByVerdict:
-    def among(suffix: str, wanted: Sequence[bool]) -> Spread:
-        kept = [place for place, one in enumerate(wanted) if one]
-        return spread(key + suffix, [values[place] for place in kept], [graded[place].task for place in kept])
+    def among(name: str, resolved: bool) -> Spread:
+        kept = [
+            (value, run.task) for value, run in zip(values, graded, strict=True) if run.resolved is resolved
+        ]
+        groups = Groups([task for _, task in kept])
+        return spread(f"{key}:{name}", [value for value, _ in kept], groups)
 
-    resolved = [run.resolved for run in graded]
     return ByVerdict(
-        among("", [True] * len(graded)),
-        among(":resolved", resolved),
-        among(":unresolved", [not one for one in resolved]),
+        spread(key, values, Groups(_tasks(graded))), among("resolved", True), among("unresolved", False)
     )
 
 
 def _tool_use(sample: _Sample) -> ToolUse:
     behaviours, groups, unknown = sample.behaviours, sample.groups, sample.unknown
     calls = [one.calls for one in behaviours]
-    totals: Counter[str] = Counter()
-    for one in behaviours:
-        totals.update(one.tools)
-    tools = sorted((tool for tool in totals if totals[tool]), key=lambda tool: (-totals[tool], tool))
+    names = sorted({tool for one in behaviours for tool, number in one.tools.items() if number})
     troubles = [[one.malformed for one in behaviours], [one.failed_commands for one in behaviours]]
     malformed, failed = ratio_shares(
         ["malformed", "failed"], troubles, calls, groups, "calls", unknown=unknown
     )
+    tools = _mix("tool", names, [one.tools for one in behaviours], sample)
     steps = [one.steps_with_calls for one in behaviours]
     parallel = [[one.parallel_steps for one in behaviours]]
     return ToolUse(
         kinds=_mix("kind", KINDS, [one.kinds for one in behaviours], sample),
-        tools=_mix("tool", tools, [one.tools for one in behaviours], sample),
+        tools=tuple(sorted(tools, key=lambda share: -share.part)),
         parallel=ratio_shares(["parallel"], parallel, steps, groups, "steps", unknown=unknown)[0],
         malformed=malformed,
         failed=failed,
@@ -259,29 +249,33 @@ def _mix(
 ) -> tuple[Share, ...]:
     """Parts of a whole, which is the sum of what these names have."""
     parts = [[one.get(name, 0) for one in counts] for name in names]
-    wholes = [sum(column) for column in zip(*parts, strict=True)]
     keys = [f"{family}:{name}" for name in names]
-    return ratio_shares(keys, parts, wholes, sample.groups, "calls", unknown=sample.unknown)
+    return ratio_shares(keys, parts, None, sample.groups, "calls", unknown=sample.unknown)
 
 
 def _per_run(key: str, sample: _Sample, values: Sequence[int]) -> Spread:
-    return spread(key, values, sample.tasks)._replace(unknown=sample.unknown)
+    return spread(key, values, sample.groups)._replace(unknown=sample.unknown)
 
 
 def _habits(sample: _Sample) -> Habits:
-    keys = ("habit:tested", "habit:cycled")
-    tested, cycled = _flagged(keys, sample.runs, sample.groups, sample.unknown)
+    behaviours = sample.behaviours
+    flags = [[one.tests > 0 for one in behaviours], [one.cycles > 0 for one in behaviours]]
+    tested, cycled = run_shares(
+        ("habit:tested", "habit:cycled"), flags, sample.groups, unknown=sample.unknown
+    )
     edited = [
-        run
-        for run, one in zip(sample.runs, sample.behaviours, strict=True)
+        (run.task, one.tested_after_last_edit)
+        for run, one in zip(sample.runs, behaviours, strict=True)
         if one.tested_after_last_edit is not None
     ]
+    groups = Groups([task for task, _ in edited])
+    last = [[tested_last for _, tested_last in edited]]
     return Habits(
         tested=tested,
         cycled=cycled,
-        tested_last=_flagged(("habit:tested_last",), edited, unknown=sample.unknown)[0],
+        tested_last=run_shares(("habit:tested_last",), last, groups, unknown=sample.unknown)[0],
         no_edit=len(sample.runs) - len(edited),
-        cycles=_per_run("cycles", sample, [one.cycles for one in sample.behaviours]),
+        cycles=_per_run("cycles", sample, [one.cycles for one in behaviours]),
     )
 
 
@@ -289,7 +283,8 @@ def _repeats(sample: _Sample) -> Repeats:
     counts = [one.repeats for one in sample.behaviours]
     calls = [one.calls for one in sample.behaviours]
     of_calls = ratio_shares(["repeated"], [counts], calls, sample.groups, "calls", unknown=sample.unknown)
-    of_runs = _flagged(("repeated",), sample.runs, sample.groups, sample.unknown)
+    flags = [[count > 0 for count in counts]]
+    of_runs = run_shares(("repeated",), flags, sample.groups, unknown=sample.unknown)
     return Repeats(of_calls[0], of_runs[0], _per_run("repeats", sample, counts))
 
 
@@ -301,12 +296,10 @@ def _time(sample: _Sample) -> TimeSplit:
     ]
     unknown = len(sample.runs) + sample.unknown - len(known)
     parts = [[seconds[place] for _, seconds in known] for place in range(len(TIMES))]
-    wholes = [sum(seconds) for _, seconds in known]
     keys = [f"time:{name}" for name in TIMES]
-    shares = ratio_shares(
-        keys, parts, wholes, Groups([task for task, _ in known]), "seconds", unknown=unknown
-    )
-    return TimeSplit(shares, sum(wholes), len(known), unknown)
+    groups = Groups([task for task, _ in known])
+    shares = ratio_shares(keys, parts, None, groups, "seconds", unknown=unknown)
+    return TimeSplit(shares, math.fsum(share.part for share in shares), len(known), unknown)
 
 
 def _failed_tests(runs: Sequence[Observation]) -> FailedTests:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-
 from lab.analysis import quantiles
 from lab.analysis.estimates import Estimate, Interval, Unknown
 from lab.analysis.rates import LEVEL, ONE_TASK, wilson_limits
@@ -23,6 +22,7 @@ WILSON = "Wilson"
 T_OVER_TASKS = "t over tasks"
 RATIO = "ratio of sums, t over tasks"
 AT_THE_EDGE = "Wilson, each task counting once"
+NO_SUCH_RUN = "there is no such run"
 ALL_THE_SAME = "all tasks came out the same, and an interval of no width would say too much"
 # What is 0 but for the rounding of its parts.
 _NOTHING = 1e-12
@@ -48,13 +48,14 @@ class Share(NamedTuple):
 
 
 class Groups:
-    """Which of the values belong to the same task: `count` tasks of `size` values."""
+    """Which of the values belong to the same task: `count` tasks of `size` values, each with its task."""
 
     def __init__(self, tasks: Sequence[Hashable]) -> None:
         import numpy as np
 
         numbers: dict[Hashable, int] = {}
         labels = np.array([numbers.setdefault(task, len(numbers)) for task in tasks], dtype=np.intp)
+        self.tasks = tasks
         self.count = len(numbers)
         self.size = len(labels)
         self._order = np.argsort(labels, kind="stable")
@@ -83,39 +84,43 @@ def run_shares(
 
     if not keys:
         return ()
-    table = np.array(flags, dtype=float).reshape(len(keys), groups.size)
-    attempts = groups.sums(np.ones(groups.size))
-    means = groups.sums(table) / attempts
-    one_each = groups.size == groups.count
+    n = groups.count
+    if n == 0:
+        return tuple(Share(key, 0, 0, "runs", Unknown(NO_SUCH_RUN), unknown) for key in keys)
+    table = np.array(flags, dtype=float)
+    means = groups.sums(table) / groups.sums(np.ones(groups.size))
+    values = means.mean(axis=1)
+    squares = ((means - values[:, None]) ** 2).sum(axis=1)
+    errors = np.sqrt(squares / max(n - 1, 1) / n)
+    one_each = groups.size == n
     return tuple(
-        Share(key, int(row.sum()), groups.size, "runs", _of_means(values, one_each), unknown)
-        for key, row, values in zip(keys, table, means, strict=True)
+        Share(key, int(part), groups.size, "runs", _of_runs(value, error, n, one_each), unknown)
+        for key, part, value, error in zip(
+            keys, table.sum(axis=1).tolist(), values.tolist(), errors.tolist(), strict=True
+        )
     )
 
 
-def _of_means(means: np.ndarray, one_each: bool) -> Estimate | Unknown:
-    n = len(means)
-    if n == 0:
-        return Unknown("there is no such run")
-    value = float(means.mean())
+def _of_runs(value: float, error: float, n: int, one_each: bool) -> Estimate:
     if one_each:
         return Estimate(value, Interval(*wilson_limits(round(value * n), n)), n, WILSON)
     if n < 2:
         return Estimate(value, Unknown(ONE_TASK), n, T_OVER_TASKS)
-    error = float(means.std(ddof=1)) / math.sqrt(n)
     return _with_error(value, error, n, T_OVER_TASKS, edge=n)
 
 
 def ratio_shares(
     keys: Sequence[str],
     parts: Sequence[Sequence[float]],
-    wholes: Sequence[float],
+    wholes: Sequence[float] | None,
     groups: Groups,
     unit: Unit,
     *,
     unknown: int = 0,
 ) -> tuple[Share, ...]:
     """One share a key: the sum of its `parts` over that of `wholes`, each with a value a run.
+
+    `wholes` None: the keys are all the parts there are, and their sum is the whole.
 
     The standard error is the ratio estimator's over tasks: residuals part - ratio * whole summed within a
     task, times sqrt(G / (G - 1)); Student's t with G - 1 degrees. With nothing, or all of it, Wilson as if
@@ -126,7 +131,7 @@ def ratio_shares(
     if not keys:
         return ()
     table = groups.sums(np.array(parts, dtype=float).reshape(len(keys), groups.size))
-    whole = groups.sums(np.array(wholes, dtype=float))
+    whole = table.sum(axis=0) if wholes is None else groups.sums(np.array(wholes, dtype=float))
     tried = whole > 0
     table, whole = table[:, tried], whole[tried]
     total = float(whole.sum())
@@ -141,8 +146,8 @@ def ratio_shares(
     # The number of tasks of equal size that say as much; rounded down.
     edge = max(1, math.floor(total**2 / float((whole**2).sum()) + _NOTHING))
     return tuple(
-        Share(key, float(part), total, unit, _of_ratio(float(value), float(error), n, edge), unknown)
-        for key, part, value, error in zip(keys, sums, ratios, errors, strict=True)
+        Share(key, part, total, unit, _of_ratio(value, error, n, edge), unknown)
+        for key, part, value, error in zip(keys, sums.tolist(), ratios.tolist(), errors.tolist(), strict=True)
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
-
 
 from lab.analysis import quantiles
 from lab.analysis.estimates import Interval, Unknown
@@ -44,27 +43,29 @@ class Spread(NamedTuple):
     unknown: int
 
 
-def spread(key: str, values: Sequence[float | None], tasks: Sequence[Hashable]) -> Spread:
-    """How the values are spread, of runs on these tasks in the same order; None is unknown.
+def spread(key: str, values: Sequence[float | None], groups: Groups) -> Spread:
+    """How the values are spread, of runs in the order of `groups`; None is unknown.
 
     One run a task: the interval lies between two of the sorted values, by the binomial distribution, and
     holds for whatever distribution. Several: how far the share below the median may be from a half is
     estimated with tasks as clusters and read off the sorted values (Woodruff), and never narrower than were
     the runs independent.
     """
-    known = [(value, task) for value, task in zip(values, tasks, strict=True) if value is not None]
+    known = [value for value in values if value is not None]
     unknown = len(values) - len(known)
+    if unknown:
+        kept = zip(values, groups.tasks, strict=True)
+        groups = Groups([task for value, task in kept if value is not None])
     if not known:
         return Spread(key, Unknown(NO_VALUE), Unknown(NO_VALUE), ORDER, 0, 0, unknown)
-    ordered = sorted(value for value, _ in known)
+    ordered = sorted(known)
     low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
     quartiles = Quartiles(ordered[0], low, median, high, ordered[-1])
-    groups = Groups([task for _, task in known])
     n = len(known)
     if groups.count == n:
         rank, method = _binomial_rank(n), ORDER
     else:
-        rank, method = _clustered_rank([value for value, _ in known], median, groups), ORDER_BY_TASK
+        rank, method = _clustered_rank(known, median, groups), ORDER_BY_TASK
     interval: Interval | Unknown
     if groups.count < 2:
         interval = Unknown(ONE_TASK)
