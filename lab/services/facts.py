@@ -8,11 +8,13 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
 from lab.engine.verify.base import Outcome
 from lab.models import Event, Run, RunFacts
+from lab.models.experiments import RunQuerySet
 from lab.render.kinds import subject_of
 from lab.services import behaviour
 from lab.services.payloads import short_text
@@ -81,9 +83,22 @@ def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
     return facts
 
 
+def outdated() -> RunQuerySet:
+    """Ended runs whose roll-up an older release made: it does not say how the agent went about it.
+
+    Of a run of which only the verdict is recorded there is nothing to say.
+    """
+    events = Event.objects.filter(run=OuterRef("pk")).order_by()
+    began = events.filter(kind="attempt_started")
+    verdict_alone = events.filter(kind="trajectory_imported", payload__steps_recorded=False)
+    ended = Run.objects.filter(status=Run.Status.ENDED, last_seq__gt=0, facts__behaviour__isnull=True)
+    return ended.filter(Exists(began), ~Exists(verdict_alone)).order_by("pk")
+
+
 @transaction.atomic
 def rebuild_facts(*, run_id: int) -> RunFacts:
-    """Compute the roll-up anew from the whole log and store it."""
+    """Compute the roll-up anew from the whole log and store it, as it is after what was appended last."""
+    Run.objects.locked().filter(pk=run_id).first()
     rows = Event.objects.filter(run_id=run_id).order_by("seq").values_list("kind", "at", "payload")
     facts = fold(empty_facts(run_id), (Entry(*row) for row in rows.iterator(chunk_size=500)))
     facts.save()

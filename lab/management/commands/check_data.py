@@ -1,5 +1,7 @@
 """Reads every stored body that the log refers to, and names those that are gone or damaged.
 
+Roll-ups are compared with the requests and gradings they sum.
+
 A command of its own and no part of `doctor`: it takes as long as the data is large, and needs the database.
 """
 
@@ -13,7 +15,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from lab.services import stored_bodies
+from lab.services import recounts, stored_bodies
+from lab.services.recounts import Difference
 from lab.services.stored_bodies import Damage, DataCheck
 
 _USES_NAMED = 5
@@ -22,7 +25,8 @@ _USES_NAMED = 5
 class Command(BaseCommand):
     help = (
         "Compare every stored body with its hash, and name those that are missing or damaged with the runs "
-        "and events that refer to them. Exits with 1 when there is one."
+        "and events that refer to them; compare every run's roll-up with its requests and gradings. Exits "
+        "with 1 when something is wrong."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,14 +40,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             found = stored_bodies.check()
+            wrong = list(recounts.differing())
             removed = stored_bodies.remove_unused(candidates=found.unused) if options["remove_unused"] else 0
         except DatabaseError as error:
             raise CommandError(f"database: {error}; `manage.py doctor` says more") from error
         if options["json"]:
-            self.stdout.write(json.dumps(_as_json(found, removed), indent=2))
+            self.stdout.write(json.dumps(_as_json(found, removed, wrong), indent=2, default=str))
         else:
             self._say(found, removed, asked=options["remove_unused"])
-        if any(not damage.purged for damage in found.damages):
+            self._say_wrong(wrong)
+        if wrong or any(not damage.purged for damage in found.damages):
             sys.exit(1)
 
     def _say(self, found: DataCheck, removed: int, *, asked: bool) -> None:
@@ -61,6 +67,16 @@ class Command(BaseCommand):
             done = f"{removed} removed" if asked else "--remove-unused removes them"
             self.stdout.write(f"         {len(found.unused)} files ({size}) that nothing refers to: {done}")
 
+    def _say_wrong(self, wrong: list[Difference]) -> None:
+        for one in wrong:
+            self.stdout.write(
+                f"PROBLEM  run {one.run}: {one.field} is {one.rolled_up} by its roll-up, "
+                f"{one.recounted} by its log"
+            )
+        if wrong:
+            numbers = " ".join(str(run) for run in sorted({one.run for one in wrong}))
+            self.stdout.write(f"         → `manage.py rebuild_facts {numbers}` computes it anew")
+
 
 def _named(damage: Damage) -> str:
     uses = [f"run {use.run_id} event {use.seq} ({use.kind})" for use in damage.uses[:_USES_NAMED]]
@@ -68,7 +84,7 @@ def _named(damage: Damage) -> str:
     return ", ".join(uses) + (f" and {more} more" if more > 0 else "")
 
 
-def _as_json(found: DataCheck, removed: int) -> dict[str, Any]:
+def _as_json(found: DataCheck, removed: int, wrong: list[Difference]) -> dict[str, Any]:
     return {
         "bodies": found.bodies,
         "events": found.events,
@@ -78,4 +94,5 @@ def _as_json(found: DataCheck, removed: int) -> dict[str, Any]:
         "unused_files": len(found.unused),
         "unused_bytes": found.unused_bytes,
         "removed": removed,
+        "roll_ups": [one._asdict() for one in wrong],
     }

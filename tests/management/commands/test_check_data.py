@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from lab.models import Event, Role, Run
+from lab.models import Event, Role, Run, RunFacts
 from lab.services import blobs, stored_bodies
 from tests import builders
 from tests.web.conftest import signed_in_as
@@ -132,3 +132,15 @@ def test_files_that_nothing_refers_to_are_counted_and_removed_on_asking(run: Run
     assert not blobs.path_of(left).exists()
     assert check()[1].count("nothing refers to") == 0
     assert blobs.blob_bytes(sha256=output_of(run))
+
+
+def test_a_roll_up_that_its_log_contradicts_is_named_with_the_way_out(run: Run) -> None:
+    builders.append(run, *builders.ending())
+    assert check()[0] == 0
+    RunFacts.objects.filter(pk=run.pk).update(calls=7)
+    code, said = check()
+    assert code == 1
+    assert f"PROBLEM  run {run.pk}: calls is 7 by its roll-up, 1 by its log" in said
+    assert f"→ `manage.py rebuild_facts {run.pk}` computes it anew" in said
+    (told,) = json.loads(check("--json")[1])["roll_ups"]
+    assert told == {"run": run.pk, "field": "calls", "rolled_up": 7, "recounted": 1}
