@@ -159,7 +159,7 @@ def said(name: str, amount: Decimal) -> str:
     if name == "max_tokens":
         return f"{int(amount):,} token{'' if amount == 1 else 's'}"
     hours = f"{float(amount):,.3g}" if amount < 100 else f"{float(amount):,.0f}"
-    return f"{hours} hour{'' if amount == 1 else 's'}"
+    return f"{hours} hour{'' if hours == '1' else 's'}"
 
 
 def because_reached(used: Spent) -> str:

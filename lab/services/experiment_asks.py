@@ -460,7 +460,7 @@ def _waits(experiment: Experiment) -> str:
     experiment.refresh_from_db(fields=["state", "paused_because"])
     if experiment.state != State.PAUSED:
         return ""
-    return f" They wait: {experiment.paused_because}."
+    return f" Nothing starts yet: {experiment.paused_because}."
 
 
 def _budgets(
