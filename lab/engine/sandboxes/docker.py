@@ -329,6 +329,8 @@ class DockerSandbox(ShellSandbox):
                 self._shells.abandon("The sandbox was stopped.")
                 docker_watch.watch().remove(self._container.identifier)
                 used = self.usage()
+                # A daemon waits long for the end of output that nobody takes.
+                self._shells.hang_up()
                 remove(self._container.client, self._container.identifier)
                 self._shells.close()
                 self._final = used

@@ -49,9 +49,13 @@ class Stream:
     def close(self) -> None:
         """Close the connection: the shell reads the end of its input, kills what it runs, and ends."""
         self.is_open = False
+        self.hang_up()
+        self._connection.close()
+
+    def hang_up(self) -> None:
+        """End the connection, but not its descriptor, which another thread may be waiting for."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
 
     def let_go(self) -> None:
         """Close this process's end of the connection, which another process goes on using."""

@@ -72,6 +72,11 @@ class ContainerShells:
             self._lost = reason
         self._awake()
 
+    def hang_up(self) -> None:
+        """End the connections, from any thread; whoever uses one sees its end. `abandon` first."""
+        for stream in self._streams():
+            stream.hang_up()
+
     def close(self) -> None:
         """Close everything, once the thread that runs a command has left. `abandon` first."""
         with self._busy:

@@ -105,6 +105,9 @@ def test_an_endless_background_writer_does_not_hold_the_command(sandbox: Sandbox
     assert result.exit_code == 0
     assert time.monotonic() - began < SOON
     assert shell(sandbox, "echo next") == "next\n"
+    began = time.monotonic()
+    sandbox.stop()
+    assert time.monotonic() - began < SOON
 
 
 BREAKERS = {
