@@ -200,18 +200,3 @@ def frontier(points: Sequence[Point]) -> list[Point]:
         if not best or point.rate > best[-1].rate:
             best.append(point)
     return best
-
-
-def within_budget(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
-    """The share of tasks that were resolved for at most so much: steps (dollars, share), cheapest first.
-
-    Each task is one that was tried once, resolved or not.
-    """
-    n = len(pairs)
-    solved = sorted(one.cost for one in pairs if one.resolved)
-    steps: list[tuple[float, float]] = []
-    for place, cost in enumerate(solved, start=1):
-        if steps and steps[-1][0] == cost:
-            steps.pop()
-        steps.append((cost, place / n))
-    return steps

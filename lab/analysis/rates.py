@@ -16,6 +16,8 @@ from lab.analysis.estimates import Estimate, Interval, Unknown
 LEVEL = 0.95
 NO_TASK = "there is no task"
 ONE_TASK = "one task says nothing about others"
+ALL_ALIKE = "all tasks came out the same, and an interval of no width would say too much"
+STUDENT = "t over tasks"
 
 
 def wilson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknown:
@@ -118,15 +120,19 @@ def mean_over_tasks(values: Sequence[float]) -> Estimate:
     n = len(values)
     value = math.fsum(values) / n
     if n < 2:
-        return Estimate(value, Unknown(ONE_TASK), n, "t over tasks")
+        return Estimate(value, Unknown(ONE_TASK), n, STUDENT)
     error = standard_error(values)
     if error == 0:
-        why = "all tasks came out the same, and an interval of no width would say too much"
-        return Estimate(value, Unknown(why), n, "t over tasks", error)
-    reach = quantiles.student((1 + LEVEL) / 2, n - 1) * error
+        return Estimate(value, Unknown(ALL_ALIKE), n, STUDENT, error)
+    low, high = student_interval(value, error, n)
     # A rate lies between 0 and 1 whatever a symmetric interval says.
-    interval = Interval(max(0.0, value - reach), min(1.0, value + reach))
-    return Estimate(value, interval, n, "t over tasks", error)
+    return Estimate(value, Interval(max(0.0, low), min(1.0, high)), n, STUDENT, error)
+
+
+def student_interval(value: float, error: float, n: int, *, level: float = LEVEL) -> tuple[float, float]:
+    """Student's t around the mean of `n` values, two at least."""
+    reach = quantiles.student((1 + level) / 2, n - 1) * error
+    return value - reach, value + reach
 
 
 def standard_error(values: Sequence[float]) -> float:

@@ -1,25 +1,49 @@
-"""What arms cost: every dollar in one bucket, cost per resolved issue, and who is on the frontier.
+"""What arms cost: every dollar in one bucket, and cost per resolved issue.
 
 Unknown is not 0: a sum with unknown parts is "at least", and a run without any known cost is in no average.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from lab.analysis import costs, counting
+from lab.analysis.cost_plane import CostDifference as CostDifference
+from lab.analysis.cost_plane import Curve as Curve
+from lab.analysis.cost_plane import CurveStep as CurveStep
+from lab.analysis.cost_plane import Place as Place
+from lab.analysis.cost_plane import cost_difference as cost_difference
+from lab.analysis.cost_plane import curve as curve
+from lab.analysis.cost_plane import curves as curves
+from lab.analysis.cost_plane import plane as plane
 from lab.analysis.costs import AtLeast, Ratio
+from lab.analysis.counting import Switches, Trial
 from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.observations import Observation
+from lab.analysis.run_costs import (
+    NOTHING_MOVES,
+    basis_of,
+    dollars_of,
+    mean_cost,
+    priced,
+    spent,
+    task_pairs,
+)
 
 BucketName = Literal[
     "resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge", "whole"
 ]
+FAILURES_SHOWN = 10
 
 
 class Bucket(NamedTuple):
     """A part of the spend: US dollars that are known (None: nothing is), requests without a known cost, runs.
 
     With `unknown` requests the dollars are "at least". `retried` is what attempts before the newest one cost,
-    of whatever run; the others are the newest attempts'. `left_out` are runs that the switches leave out.
+    of whatever run; the others are the newest attempts'. `left_out` are runs that the switches leave out,
+    with all their attempts. No judge has been paid yet.
     """
 
     name: BucketName
@@ -61,11 +85,11 @@ class Tokens(NamedTuple):
 
 
 class PerResolved(NamedTuple):
-    """Cost per resolved issue over `runs` runs of `tasks` tasks. `cost` None's place is an `Unknown`.
+    """Cost per resolved issue over `runs` runs of `tasks` tasks.
 
     `interval` is the one to show: log-delta where at least ten were resolved, else Fieller's (`method` says
-    which). `at_least`: requests without a known cost make it a lower bound. `left_out` runs have no known
-    cost at all and are on neither side.
+    which), from `AtLeast.bound` up where none was. `at_least`: requests without a known cost make it a lower
+    bound. `left_out` runs have no known cost at all and are on neither side.
     """
 
     cost: Ratio | AtLeast | Unknown
@@ -92,8 +116,8 @@ class ArmSpend(NamedTuple):
 
     `bases`: what a cost rests on (`reported`, `table`, `card`, …) -> dollars known; with more than one there
     is no ratio and no average. `by_attempt` divides by resolved runs, `by_issue` by tasks resolved at least
-    once. Mean costs are of runs, with Student's t. `failures_share` is the failed runs' part of what the
-    resolved and failed cost.
+    once. Mean costs are of a run, averaged over tasks as rates are. `failures_share` is the failed runs' part
+    of what the resolved and failed cost.
     """
 
     arm: str
@@ -111,37 +135,179 @@ class ArmSpend(NamedTuple):
     dearest_failures: list[Failure]
 
 
-class Place(NamedTuple):
-    """An arm on the plane of cost (mean dollars a run) and rate.
-
-    `basis` "" where costs are unknown or of several bases: such an arm has no `cost` and is on no line.
-    `on_line`: nobody of the same basis beats it on both sides. `possibly`: the share of resamples of tasks in
-    which that is so. `lower_bound` is of the cost per resolved issue, where none is resolved.
-    """
-
-    arm: str
-    cost: Estimate | Unknown
-    rate: Estimate | Unknown
-    basis: str
-    at_least: bool
-    on_line: bool
-    possibly: float | Unknown
-    lower_bound: AtLeast | None
+def of_arms(
+    arms: Sequence[str], runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
+) -> list[ArmSpend]:
+    """What each arm cost, in the order of `arms`, also of one without a run."""
+    found = counting.by_arm(runs)
+    return [of_arm(arm, found.get(arm, []), switches) for arm in arms]
 
 
-class CurveStep(NamedTuple):
-    """For at most so many dollars a run: the share of tasks resolved, with its interval at this point."""
+def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.AS_USUAL) -> ArmSpend:
+    """What the runs of one arm cost, and what a resolved issue does."""
+    let_in = counting.considered(runs, switches)
+    counted = counting.trials(runs, switches)
+    buckets = _buckets(runs, let_in)
+    return ArmSpend(
+        arm=arm,
+        buckets=buckets,
+        whole=_whole(buckets, len(runs)),
+        bases=_bases(let_in),
+        coverage=_coverage(let_in),
+        tokens=_tokens(let_in),
+        by_attempt=_per_resolved(counted, by_issue=False),
+        by_issue=_per_resolved(counted, by_issue=True),
+        mean=mean_cost(counted),
+        mean_resolved=mean_cost([trial for trial in counted if trial.resolved]),
+        mean_failed=mean_cost([trial for trial in counted if not trial.resolved]),
+        failures_share=_failures_share(counted),
+        dearest_failures=dearest_failures(counted),
+    )
 
-    dollars: float
-    share: float
-    interval: Interval | Unknown
+
+def _bases(runs: Iterable[Observation]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run.cost is not None and math.isfinite(run.cost):
+            found.setdefault(run.cost_basis, []).append(run.cost)
+    return {basis: math.fsum(found[basis]) for basis in sorted(found)}
 
 
-class Curve(NamedTuple):
-    """Resolved within a budget. `left_out` runs have no known cost."""
+# ---- buckets -----------------------------------------------------------------------------------------------
 
-    arm: str
-    steps: list[CurveStep]
-    tasks: int
-    runs: int
-    left_out: int
+
+class _Part(NamedTuple):
+    """A run's share of a bucket: dollars, None where nothing is known, and requests without a known cost."""
+
+    dollars: float | None
+    unknown: int
+
+
+_ORDER: tuple[BucketName, ...] = (
+    *("resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge"),
+)
+
+
+def _buckets(runs: Sequence[Observation], let_in: Sequence[Observation]) -> list[Bucket]:
+    parts: dict[BucketName, list[_Part]] = {name: [] for name in _ORDER}
+    kept = {run.run for run in let_in}
+    for run in runs:
+        if run.run not in kept:
+            parts["left_out"].append(_Part(dollars_of(run), run.cost_unknown))
+            continue
+        outcome = counting.outcome_of(run)
+        parts["failed" if outcome == "unresolved" else outcome].append(_newest(run))
+        if run.cost_earlier is not None or run.cost_earlier_unknown:
+            parts["retried"].append(_Part(run.cost_earlier, run.cost_earlier_unknown))
+    return [_bucket(name, parts[name]) for name in _ORDER]
+
+
+def _newest(run: Observation) -> _Part:
+    whole = dollars_of(run)
+    unknown = run.cost_unknown - run.cost_earlier_unknown
+    if whole is None:
+        return _Part(None, unknown)
+    dollars = whole - (run.cost_earlier or 0.0)
+    # All that is known may be what the attempts before cost.
+    known = not unknown or dollars > 0 or run.cost_earlier is None
+    return _Part(dollars if known else None, unknown)
+
+
+def _bucket(name: BucketName, parts: Sequence[_Part]) -> Bucket:
+    known = [part.dollars for part in parts if part.dollars is not None]
+    dollars = math.fsum(known) if known or not parts else None
+    return Bucket(name, dollars, sum(part.unknown for part in parts), len(parts))
+
+
+def _whole(buckets: Sequence[Bucket], runs: int) -> Bucket:
+    known = [bucket.dollars for bucket in buckets if bucket.dollars is not None and bucket.runs]
+    unknown = sum(bucket.unknown for bucket in buckets)
+    return Bucket("whole", math.fsum(known) if known or not runs else None, unknown, runs)
+
+
+def _coverage(runs: Sequence[Observation]) -> Coverage:
+    requests = sum(run.requests for run in runs)
+    return Coverage(
+        requests,
+        requests - sum(run.usage_unknown for run in runs),
+        requests - sum(run.cost_unknown for run in runs),
+    )
+
+
+def _tokens(runs: Sequence[Observation]) -> Tokens:
+    return Tokens(
+        input_uncached=_sum(runs, lambda run: run.input_uncached),
+        cache_read=_sum(runs, lambda run: run.cache_read),
+        cache_write=_sum(runs, lambda run: run.cache_write),
+        output=_sum(runs, lambda run: run.output_total),
+        reasoning=_sum(runs, lambda run: run.reasoning),
+        unknown=sum(run.usage_unknown for run in runs),
+    )
+
+
+def _sum(runs: Iterable[Observation], part: Callable[[Observation], int | None]) -> int | None:
+    known = [tokens for tokens in map(part, runs) if tokens is not None]
+    return sum(known) if known else None
+
+
+# ---- averages and ratios -----------------------------------------------------------------------------------
+
+
+def _per_resolved(counted: Sequence[Trial], *, by_issue: bool) -> PerResolved:
+    known = priced(counted)
+    cost, interval, method = _ratio(known, by_issue=by_issue)
+    return PerResolved(
+        cost=cost,
+        interval=interval,
+        method=method,
+        at_least=any(trial.run.cost_unknown for trial in known),
+        runs=len(known),
+        tasks=len(counting.by_task(known)),
+        left_out=len(counted) - len(known),
+    )
+
+
+def _ratio(
+    known: Sequence[Trial], *, by_issue: bool
+) -> tuple[Ratio | AtLeast | Unknown, Interval | Unknown, str]:
+    basis = basis_of(known)
+    if isinstance(basis, Unknown):
+        return basis, basis, ""
+    pairs = task_pairs(known, by_issue=by_issue)
+    found = costs.cost_per_resolved(pairs)
+    if isinstance(found, Unknown):
+        return found, found, ""
+    if isinstance(found, AtLeast):
+        if not by_issue:
+            # Of as many tasks, but for what one run costs.
+            found = costs.bound(spent(known) / len(known), len(pairs))
+        return found, Interval(found.bound, None), "lower bound, none resolved"
+    if all(str(pair.cluster).startswith(counting.ALONE) for pair in pairs):
+        found = found._replace(clustered=Unknown(counting.NO_REPOSITORY))
+    if found.error == 0:
+        return found, Unknown(NOTHING_MOVES), ""
+    if found.shows_error:
+        return found, found.interval, "log-delta"
+    return found, found.fieller, "Fieller"
+
+
+def _failures_share(counted: Sequence[Trial]) -> float | Unknown:
+    """The failed runs' part of what all runs that count cost."""
+    known = priced(counted)
+    basis = basis_of(known)
+    if isinstance(basis, Unknown):
+        return basis
+    whole = spent(known)
+    failed = spent(trial for trial in known if not trial.resolved)
+    return failed / whole if whole else Unknown("nothing was paid")
+
+
+def dearest_failures(counted: Iterable[Trial], *, at_most: int = FAILURES_SHOWN) -> list[Failure]:
+    """The runs that cost most and resolved nothing, the dearest first; free ones are none."""
+    failed = [trial.run for trial in priced(counted) if not trial.resolved]
+    failures = [
+        Failure(run.run, run.task, dollars_of(run) or 0.0, run.cost_unknown, run.exit_reason)
+        for run in failed
+    ]
+    paid = sorted((one for one in failures if one.dollars > 0), key=lambda one: (-one.dollars, one.run))
+    return paid[:at_most]

@@ -83,8 +83,3 @@ def test_the_frontier_of_cost_and_rate() -> None:
     ]
     assert [one.name for one in costs.frontier(points)] == ["A", "B", "F", "E"]
     assert costs.frontier([]) == []
-
-
-def test_how_many_are_resolved_within_a_budget() -> None:
-    pairs = [Pair(0.1, 1), Pair(0.3, 1), Pair(0.3, 1), Pair(0.2, 0)]
-    assert costs.within_budget(pairs) == [(0.1, 0.25), (0.3, 0.75)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from statsmodels.formula.api import ols  # type: ignore[import-untyped]
 from statsmodels.regression.linear_model import OLS  # type: ignore[import-untyped]
@@ -137,7 +138,7 @@ def test_the_variance_of_tasks_with_different_numbers_of_attempts() -> None:
         for task, one in enumerate(tasks)
         for place in range(one.attempts)
     ]
-    fitted = ols("y ~ C(task)", {"y": [y for y, _ in outcomes], "task": [task for _, task in outcomes]}).fit()
+    fitted = ols("y ~ C(task)", pd.DataFrame(outcomes, columns=["y", "task"])).fit()
     squares = anova_lm(fitted)["mean_sq"]
     found = rates.variance(tasks)
     assert not isinstance(found, Unknown)
