@@ -7,6 +7,7 @@ the tasks they share).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -78,6 +79,8 @@ MEANING: dict[Fixed, str] = {
     "a difference is of all of them at once.",
 }
 OTHER_LIMITS = "They run under different limits, which may be the whole difference."
+EXACT = "exact McNemar, Tango's interval"
+PAIRED_T = "paired t on task means"
 UNCORRECTED = "No p value here is corrected for how many contrasts are shown."
 
 
@@ -195,14 +198,13 @@ def _difference(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> _D
         table = _table(first, second)
         tested = paired.mcnemar(table)
         if isinstance(tested, Unknown):
-            return _Difference(tested, tested, tested, "exact McNemar, Tango's interval")
-        return _Difference(table.difference, paired.tango(table), tested.p, "exact McNemar, Tango's interval")
+            return _Difference(tested, tested, tested, EXACT)
+        return _Difference(table.difference, paired.tango(table), tested.p, EXACT)
     ours, theirs = [one.mean for one in first], [one.mean for one in second]
     found = paired.mean_difference(ours, theirs)
-    method = "paired t on task means"
     if isinstance(found, Unknown):
-        return _Difference((sum(ours) - sum(theirs)) / len(ours), found, found, method)
-    return _Difference(found.difference, found.interval, found.p, method)
+        return _Difference(math.fsum(ours + [-one for one in theirs]) / len(ours), found, found, PAIRED_T)
+    return _Difference(found.difference, found.interval, found.p, PAIRED_T)
 
 
 def _table(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> paired.Discordance:
