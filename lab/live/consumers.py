@@ -17,6 +17,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http.request import split_domain_port, validate_host
 
 from lab.live import messages
+from lab.live.grid_feed import grid_now
 from lab.live.hub import Message, Topic, Viewer
 from lab.live.list_feed import rows_now
 from lab.live.run_feed import current_draft, current_panel
@@ -202,6 +203,30 @@ class ExperimentConsumer(ListConsumer):
         return Experiment.objects.filter(pk=self.topic.key).exists()
 
 
+class GridConsumer(LiveConsumer):
+    """The grid of one experiment: what changed after the event `?mark=`, then each cell that changes."""
+
+    access = Role.VIEWER
+    mark: int = 0
+
+    def _find(self) -> bool:
+        self.topic = Topic("grid", int(self._scope["url_route"]["kwargs"]["experiment_id"]))
+        self.mark = next(iter(_numbers(self._scope, "mark", digits=18)), 0)
+        return Experiment.objects.filter(pk=self.topic.key).exists()
+
+    async def _begin(self) -> None:
+        hub.join(self.topic, self.viewer, position=self.mark)
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        message = await database_sync_to_async(grid_now)(self.topic, mark=self.mark)
+        await self.send(text_data=message.text)
+
+    async def _pass_on(self, message: Message) -> None:
+        self.mark = max(self.mark, message.seq)
+        await super()._pass_on(message)
+
+
 class HomeConsumer(ListConsumer):
     """The rows of what runs now and of what ends while one watches."""
 
@@ -212,11 +237,11 @@ class HomeConsumer(ListConsumer):
         return True
 
 
-def _numbers(scope: Mapping[str, Any], name: str) -> list[int]:
+def _numbers(scope: Mapping[str, Any], name: str, *, digits: int = 9) -> list[int]:
     """The numbers of a query parameter, separated by commas; what is none is left out."""
     query = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
     texts = query.get(name, [""])[0].split(",")[:_NUMBERS]
-    return [int(text) for text in texts if text.isdecimal() and len(text) < 10]
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= digits]
 
 
 def same_origin(scope: Mapping[str, Any]) -> bool:

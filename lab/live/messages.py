@@ -1,8 +1,8 @@
 """What goes over a socket: JSON with fragments of the page, each with an id of its own.
 
 `seq` and `after` say which numbers of the log a message covers, `steps` holds step fragments, `map` their
-links in the minimap, `parts` replace elements by id, `rows` are rows of a list, `draft` is text that still
-streams.
+links in the minimap, `parts` replace elements by id, `rows` are rows of a list, `cells` those of a grid,
+`draft` is text that still streams.
 `now` is the server's clock in milliseconds.
 """
 
@@ -49,6 +49,16 @@ def draft(html: str, *, seq: int, step: int, version: int) -> Message:
 def rows(html: Sequence[str], *, parts: Sequence[str] = (), seq: int = 0) -> Message:
     """Rows of a list of runs, and what the page says of the list as a whole."""
     return Message(seq, seq, _text({"rows": "".join(html), "parts": "".join(parts)}))
+
+
+def cells(html: Sequence[str], *, parts: Sequence[str], counts: Mapping[str, int], mark: int) -> Message:
+    """Cells of a grid, what stands beside them, and up to which event of the lab that is (`mark`).
+
+    `counts` are the numbers of its filters; by that of all a page sees that runs were added.
+    """
+    fields: dict[str, object] = {"cells": "".join(html), "parts": "".join(parts), "mark": mark}
+    fields |= {"counts": dict(counts)} if counts else {}
+    return Message(mark, mark, _text(fields))
 
 
 def alive() -> str:

@@ -19,6 +19,7 @@ from django.db.models import F, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from lab.live.bell import Bells, News
+from lab.live.grid_feed import GridFeed
 from lab.live.hub import Hub, Topic
 from lab.live.list_feed import ListFeed
 from lab.live.run_feed import PanelFeed, RunState, StepFeed
@@ -69,11 +70,11 @@ class StepFeeds:
 
 
 class PanelFeeds:
-    """The parts beside the steps of all watched runs, and the rows of watched lists."""
+    """The parts beside the steps of all watched runs, rows of watched lists and cells of watched grids."""
 
     def __init__(self) -> None:
         self._panels: dict[Topic, PanelFeed] = {}
-        self._lists: dict[Topic, ListFeed] = {}
+        self._lists: dict[Topic, ListFeed | GridFeed] = {}
 
     @property
     def waits(self) -> bool:
@@ -85,7 +86,9 @@ class PanelFeeds:
         runs = [topic for topic in topics if topic.kind == "run"]
         self._panels = {topic: self._panels.get(topic) or PanelFeed(run_id=topic.key) for topic in runs}
         self._lists = {
-            topic: self._lists.get(topic) or ListFeed(topic) for topic in topics if topic.kind != "run"
+            topic: self._lists.get(topic) or _feed(topic, position)
+            for topic, position in topics.items()
+            if topic.kind != "run"
         }
         states = run_states([topic.key for topic in self._panels])
         for topic, panel in self._panels.items():
@@ -93,6 +96,10 @@ class PanelFeeds:
                 hub.publish(topic, panel.changed(states[topic.key]))
         for topic, rows in self._lists.items():
             hub.publish(topic, rows.changed())
+
+
+def _feed(topic: Topic, position: int) -> ListFeed | GridFeed:
+    return GridFeed(topic, position=position) if topic.kind == "grid" else ListFeed(topic)
 
 
 class Watcher:

@@ -1,21 +1,33 @@
-"""Experiments as lists of runs that grow while one watches."""
+"""Experiments: all of them, one as a live grid of tasks, arms and seeds, and one as a list of its runs."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.core.paginator import Paginator
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from lab.models import Experiment, Role, Run
-from lab.services import compared_arms, exports, flags, overview, preflights, replays
+from lab.render.grids import CONTENTS, grid_html
+from lab.services import (
+    compared_arms,
+    exports,
+    flags,
+    grid_summaries,
+    grids,
+    overview,
+    preflights,
+    replays,
+)
 from lab.web.http import for_role
 
 PAGE = 100
+# More rows than this are shown in the compact form unless asked.
+FULL_ROWS = 40
 # What a list may be narrowed to: its key in the address, its word, and what it means.
 _FILTERS = {
     "": ("all", Q()),
@@ -36,18 +48,14 @@ class Filter(NamedTuple):
 @require_safe
 @for_role(Role.VIEWER)
 def experiment_list(request: HttpRequest) -> HttpResponse:
-    experiments = Experiment.objects.select_related("launched_by", "task_set").annotate(
-        run_count=Count("runs"),
-        ended_count=Count("runs", filter=Q(runs__status=Run.Status.ENDED)),
-        **overview.rates("runs"),
-    )
     shown = request.GET.get("show", "")
     word, condition = _FILTERS.get(shown, (shown, Q(pk=None)))
-    page = Paginator(experiments.filter(condition).order_by("-id"), PAGE).get_page(request.GET.get("page"))
+    experiments = Experiment.objects.select_related("launched_by", "task_set").filter(condition)
+    page = Paginator(experiments.order_by("-id"), PAGE).get_page(request.GET.get("page"))
     context = {
         "place": "experiments",
         "page": page,
-        "rows": [(experiment, overview.rate_of(experiment)) for experiment in page],
+        "rows": grid_summaries.listed(list(page)),
         "filters": _counted(),
         "shown": shown,
         "nothing_shown": f"No experiment is “{word[:40]}”.",
@@ -58,10 +66,11 @@ def experiment_list(request: HttpRequest) -> HttpResponse:
 
 def _counted() -> list[Filter]:
     """The filters with their counts, none where they would all show the same."""
-    counts = Experiment.objects.aggregate(
-        **{key or "all": Count("pk", filter=condition) for key, (_, condition) in _FILTERS.items()}
-    )
-    narrower = [Filter(key, word, counts[key or "all"]) for key, (word, _) in _FILTERS.items()]
+    kinds = grid_summaries.count_kinds()
+    counts = {"": sum(kinds.values()), "own": kinds.get(Experiment.Kind.LAUNCHED, 0)} | {
+        key: kinds.get(key, 0) for key in ("imported", "demo")
+    }
+    narrower = [Filter(key, word, counts[key]) for key, (word, _) in _FILTERS.items()]
     shown = [one for one in narrower if one.number or one.key in ("", "own")]
     return shown if any(one.key not in ("", "own") for one in shown) else []
 
@@ -69,21 +78,154 @@ def _counted() -> list[Filter]:
 @require_safe
 @for_role(Role.VIEWER)
 def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    experiment = get_object_or_404(Experiment.objects.select_related("launched_by", "task_set"), pk=pk)
-    runs = Run.objects.filter(experiment=experiment).for_rows().order_by("position", "id")
-    page = Paginator(runs, PAGE).get_page(request.GET.get("page"))
-    arms = overview.arms_of(pk)
+    """The grid; `?as=list` is the list of its runs."""
+    experiment = get_object_or_404(
+        Experiment.objects.select_related("launched_by", "task_set", "cloned_from"), pk=pk
+    )
+    if request.GET.get("as") == "list":
+        return render(request, "experiments/runs.html", _list_context(request, experiment))
+    grid = grids.read(pk)
+    summary = grid_summaries.summary(grid, experiment)
+    shown = Shown.asked(request, summary, tasks=len(grid.tasks))
     context = {
-        "place": "experiments",
         "experiment": experiment,
-        "arms": arms,
-        "lights": compared_arms.lights_of_arms([arm for arm, _ in arms]),
-        "sandboxes": compared_arms.sandboxes_of_arms([arm for arm, _ in arms]),
-        "page": page,
-        "counts": overview.experiment_counts(pk),
-        "flagged": flags.flagged_runs(pk),
-        "replayable": replays.replayable([arm for arm, _ in arms]),
+        "state": grid_summaries.state_badge(experiment, grid),
+        "summary": summary,
+        "shown": shown,
+        "table": grid_html(grid.rows(sort=shown.sort), grid.heads, show=shown.show),
+        "mark": grid.mark,
+        "socket": f"/ws/experiments/{pk}/grid/",
+        "sampling": grid_summaries.sampling_differences(grid.arms),
+        "budget": grid_summaries.budget_lines(experiment),
+        "counts": {"total": len(grid.runs)},
+        "arms": grid.arms,
+        **_shared(experiment, grid.arms),
+    }
+    return render(request, "experiments/detail.html", context)
+
+
+def _shared(experiment: Experiment, arms: list[Any]) -> dict[str, Any]:
+    """What the grid and the list say alike."""
+    return {
+        "place": "experiments",
+        "lights": compared_arms.lights_of_arms(arms),
+        "sandboxes": compared_arms.sandboxes_of_arms(arms),
+        "flagged": flags.flagged_runs(experiment.pk),
+        "replayable": replays.replayable(arms),
         "despite": preflights.numbered(experiment.launched_despite),
         "exports": exports.CHOICES,
     }
-    return render(request, "experiments/detail.html", context)
+
+
+def _list_context(request: HttpRequest, experiment: Experiment) -> dict[str, Any]:
+    runs = Run.objects.filter(experiment=experiment).for_rows().order_by("position", "id")
+    arms = overview.arms_of(experiment.pk)
+    return {
+        "experiment": experiment,
+        "arms": arms,
+        "page": Paginator(runs, PAGE).get_page(request.GET.get("page")),
+        "counts": overview.experiment_counts(experiment.pk),
+        "kept": "as=list",
+        **_shared(experiment, [arm for arm, _ in arms]),
+    }
+
+
+class Choice(NamedTuple):
+    """One way to show the grid, with the query that leads to it."""
+
+    key: str
+    word: str
+    query: str
+    current: bool
+
+
+class ChoiceGroup(NamedTuple):
+    """Ways to show the grid of which one is current."""
+
+    name: str
+    label: str
+    choices: list[Choice]
+
+
+class ShownFilter(NamedTuple):
+    """A filter with its count, and the query that leads to it. `optional`: it hides while it finds none."""
+
+    key: str
+    word: str
+    icon: str
+    number: int
+    digit: int
+    query: str
+    current: bool
+    optional: bool
+
+
+_SORTS = {"set": "as the set", "disagreement": "by disagreement", "rate": "by solve rate"}
+_ROWS = {"full": "full", "compact": "compact"}
+_ALWAYS = 6
+
+
+class Shown(NamedTuple):
+    """How the grid was asked for; what no such way is falls back to the usual one."""
+
+    show: str
+    sort: str
+    cell: str
+    rows: str
+    filters: list[ShownFilter]
+    choices: list[ChoiceGroup]
+    query: str
+    without_filter: str
+    word: str
+    nothing: bool
+
+    @classmethod
+    def asked(cls, request: HttpRequest, summary: grid_summaries.Summary, *, tasks: int) -> Shown:
+        """Read from the address."""
+        usual = {"show": "all", "sort": "set", "cell": "cost", "rows": "full"}
+        usual["rows"] = "compact" if tasks > FULL_ROWS else "full"
+        known = {
+            "show": [one.key for one in summary.filters],
+            "sort": list(_SORTS),
+            "cell": list(CONTENTS),
+            "rows": list(_ROWS),
+        }
+        asked = {name: request.GET.get(name, usual[name]) for name in usual}
+        asked = {name: value if value in known[name] else usual[name] for name, value in asked.items()}
+
+        def query(**changed: str) -> str:
+            wanted = {**asked, **changed}
+            return urlencode({name: wanted[name] for name in usual if wanted[name] != usual[name]})
+
+        def choices(name: str, words: dict[str, str]) -> list[Choice]:
+            return [
+                Choice(key, word, query(**{name: key}), asked[name] == key) for key, word in words.items()
+            ]
+
+        filters = [
+            ShownFilter(
+                *one,
+                query=query(show=one.key),
+                current=asked["show"] == one.key,
+                optional=one.digit > _ALWAYS,
+            )
+            for one in summary.filters
+        ]
+        chosen = next(one for one in filters if one.current)
+        return cls(
+            **asked,
+            filters=filters,
+            choices=[
+                ChoiceGroup("sort", "sort", choices("sort", _SORTS)),
+                ChoiceGroup(
+                    "cell",
+                    "cell: steps and",
+                    choices("cell", {**{one: one for one in CONTENTS[:3]}, "steps": "nothing"}),
+                ),
+                ChoiceGroup("rows", "rows", choices("rows", _ROWS)),
+            ],
+            query=query(),
+            without_filter=query(show="all"),
+            word=chosen.word,
+            nothing=not chosen.number and chosen.key != "all",
+        )

@@ -57,8 +57,8 @@ def test_a_run_is_imported_opened_exported_and_known_when_it_comes_back(tab: Tab
     expect(page.locator("#import")).to_contain_text("notes.txt")
 
     page.get_by_role("link", name="Open its runs").click()
-    expect(page.locator("#experiment-rows .run-row")).to_have_count(3)
-    page.locator("#experiment-rows .run-row a").first.click()
+    expect(page.locator("#grid td[data-group]")).to_have_count(3)
+    page.locator("#grid td[data-group] a").first.click()
     expect(page.locator("li.step").first).to_be_visible()
     expect(page.locator("#part-facts")).to_contain_text("imported from")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, expect
 
@@ -17,7 +18,8 @@ def test_an_experiment_and_the_first_page_follow_their_runs_to_the_end(
         home = other.open("/")
         other.mark()
         launch(tab, "scripted/solver", "scripted/struggler", tasks=["parse-duration", "path-glob"])
-        page = tab.page
+        page = tab.open(f"{urlsplit(tab.page.url).path}?as=list")
+        tab.mark()
         rows = page.locator("#experiment-rows .run-row")
         expect(rows).to_have_count(4)
         assert page.locator("#part-counts").inner_text().startswith("0 of 4 ended")

@@ -10,7 +10,7 @@ def test_an_experiment_lists_its_runs_with_counts_that_have_a_denominator(viewer
     first = builders.run()
     builders.believable(first, outcome="resolved")
     second = builders.another_run(first, seed=2)
-    html = viewer.get(f"/experiments/{first.experiment_id}/").content.decode()
+    html = viewer.get(f"/experiments/{first.experiment_id}/?as=list").content.decode()
     assert "1 of 2 ended, 1 of 1 graded resolved" in html
     assert "preliminary" in html
     assert f'id="run-{first.pk}"' in html
@@ -49,7 +49,7 @@ def test_runs_that_look_like_a_parser_problem_are_named_with_their_steps(viewer:
     leak = '<tool_call>{"name": "Bash", "arguments": {}}</tool_call>'
     seq = builders.append(run, builders.asked(1), builders.answered(1, content=leak))
     link = f'href="/runs/{run.pk}/?at={seq}"'
-    for address in (f"/experiments/{run.experiment_id}/", f"/runs/{run.pk}/"):
+    for address in (f"/experiments/{run.experiment_id}/?as=list", f"/runs/{run.pk}/"):
         page = viewer.get(address).content.decode()
         assert "Looks like a parser problem, not the model." in page
         assert link in page

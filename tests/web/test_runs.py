@@ -371,7 +371,7 @@ def test_a_row_says_what_a_run_waits_for_and_how_it_ended(viewer: Client) -> Non
     )
     done = builders.another_run(run, seed=2)
     builders.believable(done, outcome="resolved")
-    markup = viewer.get(f"/experiments/{run.experiment_id}/").content.decode()
+    markup = viewer.get(f"/experiments/{run.experiment_id}/?as=list").content.decode()
     text = words(markup)
     assert "running dst-schedule , seed 1 make" in text
     assert "step 1 of 150" in text
@@ -392,7 +392,7 @@ def test_a_row_says_that_something_broke_and_what_stopped_a_run_that_nobody_fail
     builders.append(stopped, *_broken_ending("the image lab/<b>none cannot be had"))
     whole = builders.another_run(broke, seed=3)
     builders.believable(whole)
-    markup = viewer.get(f"/experiments/{broke.experiment_id}/").content.decode()
+    markup = viewer.get(f"/experiments/{broke.experiment_id}/?as=list").content.decode()
     text = words(markup)
     assert re.search(r"unresolved dst-schedule , seed 1 .*?F2P 1 of 2 P2P 2 of 3 9 steps", text)
     assert re.search(r"infrastructure dst-schedule , seed 2 .*?the image lab/<b>none cannot be had", text)

@@ -61,6 +61,10 @@ def test_when_all_of_it_is_there_its_experiment_is_shown(
     assert again.headers["Location"] == f"/experiments/{experiment.pk}/"
     html = operator.get(again.headers["Location"]).content.decode()
     assert "96 of 96 ended" in html
+    assert html.count('id="cell-') == 96
+    assert 'class="chip demo"' in html
+    html = operator.get(f"{again.headers['Location']}?as=list").content.decode()
+    assert "96 of 96 ended" in html
     assert html.count('<span class="chip demo">demo</span>') == 96
     assert html.count(" resolved</p>") == 8
     assert Run.objects.count() == 96
@@ -137,7 +141,8 @@ def test_pages_with_96_runs_take_few_queries(filled: None, monkeypatch: pytest.M
     assert run is not None
     for page, most in (
         ("/", 40),
-        (f"/experiments/{experiment.pk}/", 15),
+        (f"/experiments/{experiment.pk}/", 18),
+        (f"/experiments/{experiment.pk}/?as=list", 15),
         (f"/runs/{run.pk}/", 45),
         ("/experiments/", 12),
     ):
