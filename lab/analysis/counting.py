@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lab.analysis.observations import CANCELLED, Observation
+from lab.analysis.observations import CANCELLED, GRADED, RESOLVED, Observation
 from lab.analysis.rates import TaskResult
 
 Outcome = Literal["resolved", "unresolved", "invalid", "cancelled", "open"]
@@ -67,25 +67,27 @@ def outcome_of(run: Observation) -> Outcome:
     """What became of it: a verdict counts once the run has ended, and nobody's fault is no failure."""
     if not run.ended:
         return "open"
-    if run.graded:
-        return "resolved" if run.resolved else "unresolved"
+    if run.verdict in GRADED:
+        return "resolved" if run.verdict == RESOLVED else "unresolved"
     return "cancelled" if run.exit_reason == CANCELLED else "invalid"
 
 
 def considered(runs: Iterable[Observation], switches: Switches) -> list[Observation]:
     """The runs that the switches let in, whatever became of them."""
+    _, without_flagged, stepped_in = switches
     return [
-        run
-        for run in runs
-        if (switches.stepped_in or not run.stepped_in) and not (switches.without_flagged and run.flagged)
+        run for run in runs if (stepped_in or not run.stepped_in) and not (without_flagged and run.flagged)
     ]
 
 
 def trials(runs: Iterable[Observation], switches: Switches) -> list[Trial]:
     """The runs that count in a rate: graded ones, and invalid ones as failures where that is asked."""
-    counts = {"resolved", "unresolved"} | ({"invalid"} if switches.invalid_as_failures else set())
-    found = ((run, outcome_of(run)) for run in considered(runs, switches))
-    return [Trial(run, outcome == "resolved") for run, outcome in found if outcome in counts]
+    failures = switches.invalid_as_failures
+    return [
+        Trial(run, run.verdict == RESOLVED)
+        for run in considered(runs, switches)
+        if run.ended and (run.verdict in GRADED or (failures and run.exit_reason != CANCELLED))
+    ]
 
 
 def tally(runs: Sequence[Observation], switches: Switches) -> Tally:

@@ -22,7 +22,7 @@ _CARD = "model card of microsoft/FrogNano-4B-2609, as quoted in a public README"
 _REPORT = "FrogNano technical report (arXiv:2609.07925), as quoted in public reading notes"
 _DATE = dt.date(2026, 9, 7)
 _SETTINGS = (
-    "150 steps, 131K context, temperature 0.6, mean of three seeds; exhausted budgets count as failures"
+    "150 steps, 131K context, temperature 0.6, mean of three seeds; an exhausted budget is a failure"
 )
 _INCONSISTENT = "the report gives 39.4, 43.0 and 37.2 % for this model in different places"
 

@@ -20,9 +20,10 @@ NOTHING_MOVES = "all tasks cost and came out the same, and an interval of no wid
 
 def dollars_of(run: Observation) -> float | None:
     """What is known of a run's cost over all attempts; None where nothing is. Without a request it is 0."""
-    if run.cost is None:
+    cost = run.cost
+    if cost is None:
         return 0.0 if run.requests == 0 else None
-    return run.cost if math.isfinite(run.cost) else None
+    return cost if math.isfinite(cost) else None
 
 
 def priced(counted: Iterable[Trial]) -> list[Trial]:

@@ -73,7 +73,7 @@ class Tokens(NamedTuple):
     """Tokens in their parts over all attempts; None where nothing of a part is known.
 
     `unknown` requests without reported usage make them "at least".
-    `input_uncached + cache_read + cache_write` is the input, `output` includes `reasoning`.
+    `output` includes `reasoning`. The parts sum to `input_total` where a server told them of all requests.
     """
 
     input_uncached: int | None
@@ -82,6 +82,7 @@ class Tokens(NamedTuple):
     output: int | None
     reasoning: int | None
     unknown: int
+    input_total: int | None
 
 
 class PerResolved(NamedTuple):
@@ -197,9 +198,14 @@ def _buckets(runs: Sequence[Observation], let_in: Sequence[Observation]) -> list
             continue
         outcome = counting.outcome_of(run)
         parts["failed" if outcome == "unresolved" else outcome].append(_newest(run))
-        if run.cost_earlier is not None or run.cost_earlier_unknown:
+        if was_retried(run):
             parts["retried"].append(_Part(run.cost_earlier, run.cost_earlier_unknown))
     return [_bucket(name, parts[name]) for name in _ORDER]
+
+
+def was_retried(run: Observation) -> bool:
+    """Whether attempts before the newest one asked a model for anything that is paid for or unknown."""
+    return bool(run.cost_earlier) or run.cost_earlier_unknown > 0
 
 
 def _newest(run: Observation) -> _Part:
@@ -209,7 +215,7 @@ def _newest(run: Observation) -> _Part:
         return _Part(None, unknown)
     dollars = whole - (run.cost_earlier or 0.0)
     # All that is known may be what the attempts before cost.
-    known = not unknown or dollars > 0 or run.cost_earlier is None
+    known = not unknown or dollars > 0 or not was_retried(run)
     return _Part(dollars if known else None, unknown)
 
 
@@ -242,6 +248,7 @@ def _tokens(runs: Sequence[Observation]) -> Tokens:
         output=_sum(runs, lambda run: run.output_total),
         reasoning=_sum(runs, lambda run: run.reasoning),
         unknown=sum(run.usage_unknown for run in runs),
+        input_total=_sum(runs, lambda run: run.input_total),
     )
 
 

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Exists, F, FloatField, IntegerField, OuterRef, Q
 from django.db.models.functions import Cast
 
-from lab.analysis import counting, pairs
+from lab.analysis import counting, pairs, spending
 from lab.analysis.observations import Behaviour, Observation
 from lab.engine.errors import InvalidValueError
 from lab.models import Experiment, Flag, Run, Task, TaskSet
@@ -204,7 +204,14 @@ _COLUMNS = (
     *("pk", "experiment_id", "arm_id", "task_id", "seed", "status", "exit_reason", "facts__verdict"),
     *("facts__limits_changed", "facts__got_message", "facts__steps", "facts__calls", "facts__usage_unknown"),
     *("facts__input_uncached", "facts__cache_read", "facts__cache_write", "facts__output_total"),
-    *("facts__reasoning", "dollars", "facts__cost_unknown", "facts__cost_basis", "dollars_earlier"),
+    *(
+        "facts__reasoning",
+        "facts__input_total",
+        "dollars",
+        "facts__cost_unknown",
+        "facts__cost_basis",
+        "dollars_earlier",
+    ),
     *("facts__cost_earlier_unknown", "facts__agent_seconds", "facts__peak_memory_bytes"),
     *("facts__fail_to_pass_passed", "facts__fail_to_pass_total"),
     *("facts__pass_to_pass_passed", "facts__pass_to_pass_total", "files", "facts__behaviour"),
@@ -241,8 +248,8 @@ def _observation(
 ) -> Observation:
     """One row of `_COLUMNS`. A run that has not begun has no roll-up: NULL everywhere."""
     run, experiment, arm, task, seed, status, exit_reason, verdict, limits_changed, got_message = row[:10]
-    steps, requests, usage_unknown, uncached, read, write, output, reasoning, cost = row[10:19]
-    cost_unknown, basis, earlier, earlier_unknown, seconds, memory, *tests, files, behaviour, kind = row[19:]
+    steps, requests, usage_unknown, uncached, read, write, output, reasoning, whole, cost = row[10:20]
+    cost_unknown, basis, earlier, earlier_unknown, seconds, memory, *tests, files, behaviour, kind = row[20:]
     ended = status == Run.Status.ENDED
     # An imported run without changed files may be one whose patch nobody recorded.
     files_known = ended and not (kind == Experiment.Kind.IMPORTED and not files)
@@ -277,6 +284,7 @@ def _observation(
         changed_files=files if files_known else None,
         behaviour=_behaviour(behaviour),
         cost_earlier_unknown=earlier_unknown or 0,
+        input_total=whole,
     )
 
 
@@ -290,9 +298,11 @@ def _both(passed: int | None, total: int | None) -> tuple[int, int] | None:
 
 def _behaviour(stored: Mapping[str, Any] | None) -> Behaviour | None:
     """What the roll-up holds of it; None where an older release or nobody recorded it."""
-    if not stored or any(name not in stored for name in Behaviour._fields):
+    try:
+        return Behaviour(**stored) if stored else None
+    except TypeError:
+        # Rolled up by another release: rebuilding the roll-ups brings it up to date.
         return None
-    return Behaviour(*(stored[name] for name in Behaviour._fields))
 
 
 # What `runs_behind` can be asked for, each with what it holds.
@@ -361,7 +371,7 @@ def _behind(found: Observed, outcome: str) -> list[Observation]:
         return [run for run in found.observations if everywhere[outcome](run)]
     chosen: dict[str, Callable[[Observation], bool]] = {
         "": lambda run: True,
-        "retried": lambda run: run.cost_earlier is not None or run.cost_earlier_unknown > 0,
+        "retried": spending.was_retried,
         "unpriced": lambda run: run.cost_unknown > 0,
     }
     if outcome in chosen:
