@@ -19,6 +19,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits
 from lab.engine.llm.base import JSONObject, canonical_sha256, clean_json
 from lab.engine.redact import Redactor, mapped_texts, storable
+from lab.engine.tasks.repositories import repository_of
 from lab.models import (
     Arm,
     Endpoint,
@@ -137,9 +138,13 @@ class Rows:
 
     def task_of(self, trajectory: Trajectory) -> Task:
         slug = self._slug(trajectory.instance_id, trajectory.origin.sha256)
+        repository = repository_of(slug, trajectory.task_kept)
         if slug not in self._tasks:
-            self._tasks[slug] = _task(slug, self._clean.text(trajectory.statement))
+            self._tasks[slug] = _task(slug, self._clean.text(trajectory.statement), repository)
         task = self._tasks[slug]
+        if repository and not task.repository and task.task_set.name == TASK_SET:
+            task.repository = repository
+            task.save(update_fields=["repository"])
         if trajectory.statement and not task.statement and task.task_set.name == TASK_SET:
             task.statement = self._clean.text(trajectory.statement)
             task.title = _title(slug, task.statement)
@@ -257,7 +262,7 @@ def _model(name: str, provider: str, sampling: JSONObject) -> Model:
         )
 
 
-def _task(slug: str, statement: str) -> Task:
+def _task(slug: str, statement: str, repository: str) -> Task:
     known = Task.objects.select_related("task_set").filter(slug=slug).order_by("-task_set", "-pk").first()
     if known is not None:
         return known
@@ -274,6 +279,7 @@ def _task(slug: str, statement: str) -> Task:
                 "position": task_set.tasks.count() + 1,
                 "title": _title(slug, statement),
                 "statement": statement,
+                "repository": repository,
                 "digest": canonical_sha256([TASK_SET, slug]),
                 "folder": "",
             },

@@ -92,6 +92,7 @@ def task_spec(task: Task) -> TaskSpec:
         repository=Path(task.folder),
         difficulty=task.difficulty,
         trait=task.trait,
+        origin=task.repository,
         environment=Environment.model_validate(task.environment),
         verification=Verification.model_validate(hidden.verification),
         gold_patch=hidden.gold_patch,
@@ -175,4 +176,5 @@ def _outside_digest(task: TaskSpec) -> dict[str, Any]:
         "folder": str(task.repository),
         "difficulty": task.difficulty,
         "trait": task.trait,
+        "repository": task.origin,
     }

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.llm.base import Frozen
 from lab.engine.tasks.plans import Plans
+from lab.engine.tasks.repositories import is_repository, repository_by_id
 from lab.engine.tasks.snapshot import digest_of, pack_repository, repository_files, snapshot_files
 from lab.engine.tasks.spec import PRACTICE, Environment, TaskSetSpec, TaskSpec, TestRunner, Verification
 from lab.engine.verify.rules import rule_named
@@ -45,8 +46,16 @@ class _TaskFile(Frozen):
     title: _Text
     difficulty: str = ""
     trait: str = ""
+    repository: str = ""
     environment: Environment = Environment()
     verification: _VerificationTable
+
+    @field_validator("repository")
+    @classmethod
+    def _is_owner_and_name(cls, repository: str) -> str:
+        if repository and not is_repository(repository):
+            raise ValueError('no repository; write owner and name, as in "django/django", or remove the key')
+        return repository
 
 
 class _SetFile(Frozen):
@@ -89,6 +98,7 @@ def load_task(folder: Path) -> TaskSpec:
         repository=repository,
         difficulty=described.difficulty,
         trait=described.trait,
+        origin=described.repository or repository_by_id(described.id),
         environment=environment,
         verification=Verification(
             rule=table.rule,

@@ -254,6 +254,7 @@ class TaskSpec(Frozen):
 
     `plans` are the scripted models' tool-neutral actions: model name -> list of plans, the seed picks one.
     `gold_patch` is a unified diff. `difficulty` and `trait` are words for the list on the first page.
+    `origin` is the repository the task was taken from, "owner/name", or "".
     """
 
     id: str
@@ -262,6 +263,7 @@ class TaskSpec(Frozen):
     repository: Path
     difficulty: str = ""
     trait: str = ""
+    origin: str = ""
     environment: Environment = Environment()
     verification: Verification = Verification()
     gold_patch: str = ""
@@ -272,7 +274,7 @@ class TaskSpec(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 over everything that decides what the task is; where it lies on disk and plans do not."""
-        outside = {"repository", "plans", "difficulty", "trait", "environment"}
+        outside = {"repository", "plans", "difficulty", "trait", "origin", "environment"}
         content = self.model_dump(mode="json", exclude=outside)
         return canonical_sha256(content | {"environment": self.environment.content})
 

@@ -251,3 +251,20 @@ def test_the_practice_set_loads_and_its_digest_repeats() -> None:
     assert first.name == "practice"
     assert first.digest == second.digest
     assert [task.digest for task in first.tasks] == [task.digest for task in second.tasks]
+
+
+def test_a_task_says_of_which_repository_it_is_or_its_id_does(folder: Path) -> None:
+    digest = load_task(folder).digest
+    assert load_task(folder).origin == ""
+    change(folder / "task.toml", 'difficulty = "easy"', 'difficulty = "easy"\nrepository = "psf/requests"')
+    assert load_task(folder).origin == "psf/requests"
+    assert load_task(folder).digest == digest
+    change(folder / "task.toml", 'repository = "psf/requests"\n', "")
+    change(folder / "task.toml", 'id = "greeting"', 'id = "psf__requests-12"')
+    assert load_task(folder).origin == "psf/requests"
+
+
+def test_a_repository_without_an_owner_is_refused_with_the_way_out(folder: Path) -> None:
+    change(folder / "task.toml", 'difficulty = "easy"', 'repository = "requests"')
+    with pytest.raises(InvalidValueError, match='repository.*write owner and name, as in "django/django"'):
+        load_task(folder)
