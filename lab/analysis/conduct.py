@@ -31,7 +31,7 @@ from lab.analysis.run_traits import (
     UNKNOWN_CLASS,
     failure_of,
     is_whole,
-    seconds_of,
+    timed,
     tokens_of,
     trait,
 )
@@ -40,6 +40,7 @@ from lab.analysis.spreads import Spread, spread
 
 KINDS = ("read", "edit", "test", "shell", "final")
 TIMES = ("model", "tools", "waiting")
+_TIMES = frozenset({"time:model", "time:tools", "time:waiting", "time:unknown"})
 
 
 class ByVerdict(NamedTuple):
@@ -90,7 +91,10 @@ class Repeats(NamedTuple):
 
 
 class TimeSplit(NamedTuple):
-    """Parts of a whole, in `TIMES`' order, in seconds of runs of which all three parts are known."""
+    """Parts of a whole, in `TIMES`' order, in seconds of the runs of which all parts are known.
+
+    Two parts where no run's waiting is known (`run_traits.timed`); three otherwise.
+    """
 
     parts: tuple[Share, ...]
     seconds: float
@@ -150,8 +154,14 @@ def runs_behind(runs: Iterable[Observation], switches: Switches, arm: str, key: 
     Raises:
         ValueError: no figure has such a key.
     """
-    belongs = trait(key)
-    return sorted(run.run for run in considered(runs, switches) if run.arm == arm and belongs(run))
+    ours = [run for run in considered(runs, switches) if run.arm == arm]
+    if key not in _TIMES:
+        belongs = trait(key)
+        return sorted(run.run for run in ours if belongs(run))
+    # Which seconds are a whole depends on what is known of the others.
+    known = {run.run for run, _ in timed(ours)}
+    unknown = {run.run for run in ours if is_whole(run)} - known
+    return sorted(unknown if key == "time:unknown" else known)
 
 
 class _Sample(NamedTuple):
@@ -197,7 +207,7 @@ def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
         tool_use=_tool_use(sample),
         habits=_habits(sample),
         repeats=_repeats(sample),
-        time=_time(sample),
+        time=_time(whole),
         memory=spread("memory", [run.peak_memory_bytes for run in whole], of_whole),
         failed_tests=_failed_tests(runs),
     )
@@ -288,16 +298,13 @@ def _repeats(sample: _Sample) -> Repeats:
     return Repeats(of_calls[0], of_runs[0], _per_run("repeats", sample, counts))
 
 
-def _time(sample: _Sample) -> TimeSplit:
-    known = [
-        (run.task, seconds)
-        for run, one in zip(sample.runs, sample.behaviours, strict=True)
-        if (seconds := seconds_of(one)) is not None
-    ]
-    unknown = len(sample.runs) + sample.unknown - len(known)
-    parts = [[seconds[place] for _, seconds in known] for place in range(len(TIMES))]
-    keys = [f"time:{name}" for name in TIMES]
-    groups = Groups([task for task, _ in known])
+def _time(whole: Sequence[Observation]) -> TimeSplit:
+    known = timed(whole)
+    unknown = len(whole) - len(known)
+    parts: list[tuple[float, ...]] = list(zip(*(seconds for _, seconds in known), strict=True))
+    parts = parts or [()] * len(TIMES)
+    keys = [f"time:{name}" for name in TIMES[: len(parts)]]
+    groups = Groups([run.task for run, _ in known])
     shares = ratio_shares(keys, parts, None, groups, "seconds", unknown=unknown)
     return TimeSplit(shares, math.fsum(share.part for share in shares), len(known), unknown)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lab.analysis.observations import CANCELLED, UNRESOLVED, Behaviour, Observation
 
@@ -74,12 +74,20 @@ def failure_of(run: Observation) -> str | None:
     )
 
 
-def seconds_of(behaviour: Behaviour) -> tuple[float, float, float] | None:
-    """Seconds with the model, in tools and waiting; None where one of them is unknown."""
-    model, tools, waiting = behaviour.model_seconds, behaviour.tool_seconds, behaviour.waiting_seconds
-    if model is None or tools is None or waiting is None:
-        return None
-    return model, tools, waiting
+def timed(runs: Sequence[Observation]) -> list[tuple[Observation, tuple[float, ...]]]:
+    """The whole ones with their seconds with the model, in tools and waiting, where all three are known.
+
+    Records of other programs do not say how long a run waited. Where no run's waiting is known, the seconds
+    are two: with the model and in tools.
+    """
+    found = []
+    for run in runs:
+        if run.behaviour is not None and is_whole(run):
+            one = run.behaviour
+            found.append((run, (one.model_seconds, one.tool_seconds, one.waiting_seconds)))
+    parts = 3 if any(None not in seconds for _, seconds in found) else 2
+    known = ((run, [one for one in seconds[:parts] if one is not None]) for run, seconds in found)
+    return [(run, tuple(seconds)) for run, seconds in known if len(seconds) == parts]
 
 
 def trait(key: str) -> Trait:
@@ -139,12 +147,6 @@ _TRAITS: dict[str, Trait] = {
     "habit:tested_last": _of_behaviour(lambda one: one.tested_after_last_edit is True),
     "habit:untested_last": _of_behaviour(lambda one: one.tested_after_last_edit is False),
     "habit:no_edit": _of_behaviour(lambda one: one.tested_after_last_edit is None),
-    "time:model": _of_behaviour(lambda one: seconds_of(one) is not None),
-    "time:tools": _of_behaviour(lambda one: seconds_of(one) is not None),
-    "time:waiting": _of_behaviour(lambda one: seconds_of(one) is not None),
-    "time:unknown": lambda run: (
-        is_whole(run) and (run.behaviour is None or seconds_of(run.behaviour) is None)
-    ),
     "memory": lambda run: is_whole(run) and run.peak_memory_bytes is not None,
     "memory:unknown": lambda run: is_whole(run) and run.peak_memory_bytes is None,
     "tests:failures": lambda run: failure_of(run) is not None,

@@ -19,57 +19,43 @@ from lab.analysis.spreads import Quartiles, Spread
 from lab.engine.errors import ExitOrigin, ExitReason
 from tests.analysis.observed import ALL_IN, behaviour, observations, run, switches
 
+LONG = behaviour(
+    tools={"bash": 16},
+    kinds={"read": 10, "edit": 6},
+    calls=16,
+    steps_with_calls=8,
+    parallel_steps=4,
+    malformed=2,
+    failed_commands=3,
+    tests=0,
+    edits=6,
+    cycles=0,
+    tested_after_last_edit=False,
+    repeats=5,
+    model_seconds=50.0,
+    tool_seconds=6.0,
+    waiting_seconds=4.0,
+)
+ONLY_READS = behaviour(
+    tools={"bash": 4},
+    kinds={"read": 4},
+    tests=0,
+    edits=0,
+    cycles=0,
+    tested_after_last_edit=None,
+    model_seconds=None,
+)
+
 
 def by_hand() -> list[Observation]:
     """Five runs of one arm on four tasks, one of them broken off and one with an older roll-up."""
+    failed = run(0, verdict="unresolved", fail_to_pass=(0, 1))
+    at_limit = failed._replace(exit_reason="max_turns", steps=8, input_total=3000, peak_memory_bytes=None)
+    without_edit = failed._replace(steps=6, usage_unknown=1, peak_memory_bytes=3000, changed_files=0)
     return [
         run(1, task="a"),
-        run(
-            2,
-            task="b",
-            verdict="unresolved",
-            exit_reason="max_turns",
-            steps=8,
-            input_total=3000,
-            peak_memory_bytes=None,
-            fail_to_pass=(0, 1),
-            behaviour=behaviour(
-                tools={"bash": 16},
-                kinds={"read": 10, "edit": 6},
-                calls=16,
-                steps_with_calls=8,
-                parallel_steps=4,
-                malformed=2,
-                failed_commands=3,
-                tests=0,
-                edits=6,
-                cycles=0,
-                tested_after_last_edit=False,
-                repeats=5,
-                model_seconds=50.0,
-                tool_seconds=6.0,
-                waiting_seconds=4.0,
-            ),
-        ),
-        run(
-            3,
-            task="c",
-            verdict="unresolved",
-            steps=6,
-            usage_unknown=1,
-            peak_memory_bytes=3000,
-            changed_files=0,
-            fail_to_pass=(0, 1),
-            behaviour=behaviour(
-                tools={"bash": 4},
-                kinds={"read": 4},
-                tests=0,
-                edits=0,
-                cycles=0,
-                tested_after_last_edit=None,
-                model_seconds=None,
-            ),
-        ),
+        at_limit._replace(run=2, task="b", behaviour=LONG),
+        without_edit._replace(run=3, task="c", behaviour=ONLY_READS),
         run(4, task="d", verdict="infrastructure", exit_reason="infrastructure_error", steps=2),
         run(5, task="d", verdict="unparsed", behaviour=None, steps=10),
     ]
@@ -148,6 +134,17 @@ def test_time_is_split_where_all_of_its_parts_are_known() -> None:
     assert [share.key for share in time.parts] == [f"time:{name}" for name in TIMES]
     assert [(share.part, share.of) for share in time.parts] == [(80, 100), (16, 100), (4, 100)]
     assert (time.seconds, time.known, time.unknown) == (100, 2, 2)
+
+
+def test_where_no_record_says_how_long_it_waited_time_has_two_parts() -> None:
+    runs = [run(1, behaviour=behaviour(waiting_seconds=None)), run(2, behaviour=None)]
+    time = conduct(runs, ALL_IN)["1.1.aa"].time
+    assert [(share.key, share.part, share.of) for share in time.parts] == [
+        ("time:model", 30, 40),
+        ("time:tools", 10, 40),
+    ]
+    assert (time.seconds, time.known, time.unknown) == (40, 1, 1)
+    assert runs_behind(runs, ALL_IN, "1.1.aa", "time:tools") == [1]
 
 
 def test_peak_memory_is_of_runs_that_measured_it() -> None:
