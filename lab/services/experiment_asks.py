@@ -492,7 +492,7 @@ def _budgets(
 
 def _without_price(experiment: Experiment) -> str:
     """The models of its arms whose requests count as nothing against dollars, by name."""
-    found = Model.objects.filter(arms__experiment=experiment.pk).select_related("endpoint").distinct()
+    found = Model.objects.filter(pk__in=experiment.arms.values("model_id")).select_related("endpoint")
     return ", ".join(sorted(model.name for model in found if not endpoints.price_is_known(model)))
 
 
