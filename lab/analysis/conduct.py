@@ -29,6 +29,7 @@ from lab.analysis.run_traits import (
     FAILURES,
     MAX_TURNS,
     UNKNOWN_CLASS,
+    exit_of,
     failure_of,
     is_whole,
     timed,
@@ -214,9 +215,10 @@ def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
 
 
 def _exits(ended: Sequence[Observation]) -> tuple[Share, ...]:
-    counts = Counter(run.exit_reason for run in ended)
+    exits = [exit_of(run) for run in ended]
+    counts = Counter(exits)
     reasons = sorted(counts, key=lambda reason: (-counts[reason], reason))
-    flags = [[run.exit_reason == reason for run in ended] for reason in reasons]
+    flags = [[one == reason for one in exits] for reason in reasons]
     return run_shares([f"exit:{reason}" for reason in reasons], flags, Groups(_tasks(ended)))
 
 

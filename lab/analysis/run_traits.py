@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from lab.analysis.observations import CANCELLED, UNRESOLVED, Behaviour, Observation
 
 MAX_TURNS = "max_turns"
+UNKNOWN_REASON = "unknown"
 UNPARSED = "unparsed"
 FAILURES = ("empty_patch", "never_ran", "both", "regression", "never_fixed")
 UNKNOWN_CLASS = "unknown"
@@ -31,6 +32,11 @@ def is_whole(run: Observation) -> bool:
     ended. One that a person cancelled is not, nor one that something broken of lab or endpoint ended.
     """
     return run.ended and (run.graded or run.exit_reason not in _CUT_SHORT)
+
+
+def exit_of(run: Observation) -> str:
+    """Why it ended; "unknown" also where a record has no word for it."""
+    return run.exit_reason or UNKNOWN_REASON
 
 
 def tokens_of(run: Observation) -> int | None:
@@ -152,7 +158,7 @@ _TRAITS: dict[str, Trait] = {
     "tests:failures": lambda run: failure_of(run) is not None,
 }
 _FAMILIES: dict[str, Callable[[Observation, str], bool]] = {
-    "exit": lambda run, name: run.ended and run.exit_reason == name,
+    "exit": lambda run, name: run.ended and exit_of(run) == name,
     "kind": lambda run, name: _of_behaviour(lambda one: one.kinds.get(name, 0) > 0)(run),
     "tool": lambda run, name: _of_behaviour(lambda one: one.tools.get(name, 0) > 0)(run),
     "tests": lambda run, name: failure_of(run) == name,

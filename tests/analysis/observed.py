@@ -118,7 +118,7 @@ def _runs(draw: st.DrawFn, number: int) -> Observation:
         repository=f"r{task % 2}",
         ended=draw(st.sampled_from([True, True, True, False])),
         verdict=draw(st.sampled_from(["resolved", "unresolved", "unparsed", "infrastructure", ""])),
-        exit_reason=draw(st.sampled_from(["agent", "max_turns", "tool_error", "cancelled", "unknown"])),
+        exit_reason=draw(st.sampled_from(["agent", "max_turns", "tool_error", "cancelled", "unknown", ""])),
         flagged=draw(st.booleans()),
         stepped_in=draw(st.booleans()),
         steps=draw(st.one_of(st.none(), _few)),

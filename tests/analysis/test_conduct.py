@@ -87,6 +87,14 @@ def test_exit_reasons_are_of_all_ended_runs_and_a_task_counts_once() -> None:
     assert (found.at_step_limit.part, found.at_step_limit.of) == (1, 4)
 
 
+def test_a_record_without_an_exit_reason_has_an_unknown_one() -> None:
+    runs = [run(1, exit_reason="", verdict=""), run(2, exit_reason="unknown")]
+    found = conduct(runs, ALL_IN)["1.1.aa"]
+    assert counts(found.exits) == {"exit:unknown": (2, 2)}
+    assert found.whole == 2
+    assert runs_behind(runs, ALL_IN, "1.1.aa", "exit:unknown") == [1, 2]
+
+
 def test_steps_and_tokens_are_those_of_runs_with_a_verdict() -> None:
     found = arm()
     assert found.steps.graded.quartiles == Quartiles(4, 5, 6, 7, 8)
