@@ -16,6 +16,7 @@ urlpatterns = [
     path("launch/", home.launch, name="launch"),
     path("launch/without-isolation/", home.without_isolation, name="without_isolation"),
     path("experiments/", experiments.experiment_list, name="experiments"),
+    path("", include("lab.web.experiment_form")),
     path("experiments/<int:pk>/", experiments.experiment_detail, name="experiment"),
     path("", include("lab.web.experiment_asks")),
     path("", include("lab.web.runs")),

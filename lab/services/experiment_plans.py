@@ -18,12 +18,14 @@ from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.limits import with_model
 from lab.services.plan_files import (
+    DEFAULT_ATTEMPTS,
     ArmChoice,
     Budgets,
     LimitValue,
     Plan,
     Sample,
     TaskChoice,
+    arm_data,
     checked,
     dump,
     read,
@@ -32,7 +34,7 @@ from lab.services.runs import ArmAsked, Whole
 from lab.services.tasks import RECORDED_ELSEWHERE
 from lab.services.unpinned import unpinned
 
-__all__ = ["Plan", "Sample", "checked", "dump", "read", "unpinned"]
+__all__ = ["DEFAULT_ATTEMPTS", "Plan", "Sample", "arm_data", "checked", "dump", "read", "unpinned"]
 
 Versioned = TypeVar("Versioned", HarnessVersion, Model)
 _NAMED = 8
@@ -70,6 +72,27 @@ def resolve(plan: Plan) -> Resolved:
     if task_set is None or errors.errors:
         raise FieldErrors(errors.errors)
     return Resolved(plan, task_set, tasks, arms)
+
+
+class KnownArm(NamedTuple):
+    """An arm of a plan with what its names stand for; None where this lab has no such thing."""
+
+    choice: ArmChoice
+    harness_version: HarnessVersion | None
+    model: Model | None
+
+
+def known_arms(plan: Plan) -> list[KnownArm]:
+    """The arms of a plan as far as this lab knows them: for a form that shows the rest as mistakes."""
+    pairs = plan.pairs
+    versions = _versions({pair.harness for pair in pairs}, FieldErrorCollector())
+    models = _models({pair.model for pair in pairs}, FieldErrorCollector())
+    return [KnownArm(pair, versions.get(pair.harness), models.get(pair.model)) for pair in pairs]
+
+
+def known_task_set(plan: Plan) -> TaskSet | None:
+    """The task set that the plan names, None where this lab has none."""
+    return _task_set(plan.tasks, FieldErrorCollector())
 
 
 def pinned(resolved: Resolved) -> Plan:

@@ -262,6 +262,12 @@ def checked(raw: Mapping[str, Any]) -> Plan:
     return plan
 
 
+def arm_data(arm: ArmChoice) -> dict[str, Any]:
+    """One arm as plain data, as it stands in `Plan.as_data`."""
+    data: dict[str, Any] = _plain(arm.model_dump(exclude_defaults=True))
+    return data
+
+
 def dump(plan: Plan, *, notes: tuple[str, ...] = ()) -> str:
     """The plan as YAML under a heading; `notes` are lines of comment below it. `read` gives an equal plan."""
     heading = (

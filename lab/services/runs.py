@@ -454,7 +454,7 @@ def create_arms(*, experiment: Experiment, plans: Sequence[ArmPlan], after: int 
             model=plan.model,
             limits=plan.limits.model_dump(mode="json"),
             limits_digest=plan.limits.digest,
-            letter=_letter(after + index),
+            letter=letter_of(after + index),
         )
         for index, plan in enumerate(plans)
     ]
@@ -489,6 +489,7 @@ def _interleaved(arms: Sequence[Arm], cells: Sequence[tuple[int, Task]]) -> Iter
             yield seed, task, arm
 
 
-def _letter(index: int) -> str:
+def letter_of(index: int) -> str:
+    """A, B, …, Z, AA, AB, …: the name of an arm by its place, counted from 0."""
     first, second = divmod(index, 26)
     return (chr(ord("A") + first - 1) if first else "") + chr(ord("A") + second)

@@ -78,6 +78,7 @@ class Addresses:
         self._by_page = {
             "experiment": run.experiment_id,
             "experiment_ask": run.experiment_id,
+            **dict.fromkeys(("experiment_clone", "experiment_yaml"), run.experiment_id),
             "experiment_export": run.experiment_id,
             "compare_arms": run.experiment_id,
             "task": run.task_id,
