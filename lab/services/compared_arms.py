@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from django.db.models import QuerySet
+
 from lab.engine.llm.base import JSONObject, canonical_json
 from lab.models import Arm, Attempt, Run
 from lab.render.sandboxes import short_hash, shown_sandbox
@@ -63,18 +65,30 @@ class Sandboxes(NamedTuple):
 
 def sandboxes_of_arms(arms: Sequence[Arm]) -> Sandboxes:
     """Which sandboxes the runs of these arms used, and what differs between the arms on the same tasks."""
-    found: dict[str, dict[str, list[JSONObject]]] = {arm.letter: {} for arm in arms}
+    letters = {arm.pk: arm.letter for arm in arms}
     recorded = Attempt.objects.filter(run__arm__in=arms, sandbox__sandbox__isnull=False).order_by()
-    fields = [f"sandbox__{name}" for name in KIND_OF_SANDBOX]
-    for letter, task, *values in recorded.values_list(
-        "run__arm__letter", "run__task__slug", *fields
-    ).distinct():
-        named = zip(KIND_OF_SANDBOX, values, strict=True)
-        # An older log lacks some of them, and a sandbox without an image says so by its kind.
-        payload = {name: value for name, value in named if value is not None}
-        found[letter].setdefault(task, []).append(payload)
+    found = _recorded(recorded, letters, "run__arm")
+    # Where all were alike, which task was in which says nothing more, and 500 tasks take their time.
+    kinds = {canonical_json(payload) for tasks in found.values() for one in tasks.values() for payload in one}
+    if len(kinds) > 1:
+        found = _recorded(recorded, letters, "run__arm", "run__task__slug")
     told = [ArmSandboxes(letter, _told(tasks)) for letter, tasks in found.items() if tasks]
     return Sandboxes(told, _differing_sandboxes(found) if len(told) > 1 else "")
+
+
+def _recorded(
+    attempts: QuerySet[Attempt], letters: Mapping[int, str], *by: str
+) -> dict[str, dict[str, list[JSONObject]]]:
+    """Letter -> task (or "" where `by` does not name it) -> the kinds of sandbox that were recorded."""
+    found: dict[str, dict[str, list[JSONObject]]] = {letter: {} for letter in letters.values()}
+    fields = [f"sandbox__{name}" for name in KIND_OF_SANDBOX]
+    for row in attempts.values_list(*by, *fields).distinct():
+        task = str(row[1]) if len(by) > 1 else ""
+        named = zip(KIND_OF_SANDBOX, row[len(by) :], strict=True)
+        # An older log lacks some of them, and a sandbox without an image says so by its kind.
+        payload = {name: value for name, value in named if value is not None}
+        found[letters[row[0]]].setdefault(task, []).append(payload)
+    return found
 
 
 def _told(tasks: Mapping[str, Sequence[JSONObject]]) -> str:
