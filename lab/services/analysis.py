@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -146,7 +147,7 @@ def _chosen_arms(selection: Selection, all_arms: Sequence[ArmOf], wrong: FieldEr
 def _tasks(selection: Selection, wrong: FieldErrorCollector) -> tuple[dict[str, TaskOf], set[str]]:
     """The tasks of the selection by their keys, and those whose content nobody knows."""
     ran = Run.objects.filter(task=OuterRef("pk"), experiment__in=selection.experiments)
-    rows = Task.objects.filter(Exists(ran)).order_by("task_set", "position", "pk")
+    rows = Task.objects.filter(Exists(ran)).order_by("task_set_id", "position", "pk")
     if selection.task_sets:
         rows = rows.filter(task_set__in=selection.task_sets)
         known = set(TaskSet.objects.filter(pk__in=selection.task_sets).values_list("pk", flat=True))
@@ -159,12 +160,17 @@ def _tasks(selection: Selection, wrong: FieldErrorCollector) -> tuple[dict[str, 
     for pk, slug, digest, title, repository, task_set in rows.values_list(
         "pk", "slug", "digest", "title", "repository", "task_set__digest"
     ):
-        key = f"{slug}@{digest[:_DIGEST_SHOWN]}"
+        key = task_key(slug, digest)
         ids = tasks[key].ids if key in tasks else ()
         tasks[key] = TaskOf(key, slug, title, repository, (*ids, pk))
         if task_set == RECORDED_ELSEWHERE:
             unknown.add(key)
     return _narrowed(selection, tasks, wrong), unknown
+
+
+def task_key(slug: str, digest: str) -> str:
+    """What tasks with the same content share: `Observation.task`. Readable, and short enough for links."""
+    return f"{slug}@{hashlib.sha256(digest.encode()).hexdigest()[:_DIGEST_SHOWN]}"
 
 
 def _narrowed(
