@@ -1,0 +1,371 @@
+"""The sections on money and tokens: spend by bucket, cost per resolved issue, cost and rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.urls import reverse
+
+from lab.analysis.cost_plane import Curve, Place
+from lab.analysis.costs import AtLeast
+from lab.analysis.estimates import Estimate, Unknown
+from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved
+from lab.render import figures
+from lab.render.tables import Cell, Column, Row, Table, missing
+from lab.services.price_cards import BASIS_WORDS
+from lab.web import charts_costs
+from lab.web.analysis_parts import (
+    Panel,
+    Section,
+    Shown,
+    amount_cell,
+    count_cell,
+    dollars_interval,
+    estimate_cell,
+    share_cell,
+    text_column,
+    with_limits,
+)
+from lab.web.charts import known
+
+# Always shown; the others only where something is in them.
+ALWAYS: tuple[BucketName, ...] = ("resolved", "failed", "invalid", "retried", "judge")
+FEW_RESOLVED = 10
+MOST_FAILURES = 10
+
+
+class Money(NamedTuple):
+    """What the section on cost is made from."""
+
+    spends: list[ArmSpend]
+    places: list[Place]
+    curves: list[Curve]
+
+
+def cost_section(shown: Shown, money: Money) -> Section:
+    panels = (
+        _per_resolved(shown, money.spends),
+        _plane(shown, money.places),
+        _spend(shown, money.spends),
+        _curve(shown, money.curves),
+        _failures(shown, money.spends),
+    )
+    return Section("cost", "Cost", panels)
+
+
+def token_section(shown: Shown, spends: Sequence[ArmSpend]) -> Section:
+    columns = (
+        Column("input, uncached", ("input_uncached",)),
+        Column("cache read", ("cache_read",)),
+        Column("cache write", ("cache_write",)),
+        Column("output", ("output",), "reasoning included"),
+        Column("of it reasoning", ("reasoning",)),
+        Column("requests", ("requests",)),
+        Column("with usage", ("requests_with_usage",), "requests whose usage the server reported"),
+    )
+    rows = []
+    for one in spends:
+        tokens, coverage = one.tokens, one.coverage
+        parts = (
+            tokens.input_uncached,
+            tokens.cache_read,
+            tokens.cache_write,
+            tokens.output,
+            tokens.reasoning,
+        )
+        cells = [count_cell(part, shown.behind(one.arm), at_least=tokens.unknown > 0) for part in parts]
+        rows.append(
+            shown.row(one.arm, [*cells, count_cell(coverage.requests), count_cell(coverage.with_usage)])
+        )
+    plot = charts_costs.tokens(shown, spends)
+    panel = Panel(
+        "tokens",
+        "Tokens",
+        "over all attempts; failed requests included",
+        plots=(plot,) if plot else (),
+        table=Table("tokens", "Tokens", "arm", columns, tuple(rows)),
+        why="" if plot else "no server reported its usage",
+        wide=True,
+        folded=False,
+    )
+    return Section("tokens", "Tokens", (panel,))
+
+
+def _spend(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
+    buckets = [name for name in charts_costs.BUCKET_LOOKS if name in ALWAYS or _used(spends, name)]
+    columns = [
+        Column(
+            charts_costs.BUCKET_WORDS[name], (name, f"{name}_unknown_requests", f"{name}_runs"), swatch=name
+        )
+        for name in buckets
+    ]
+    columns.append(Column("whole", ("whole", "whole_unknown_requests", "runs")))
+    rows = []
+    for one in spends:
+        by_name = {bucket.name: bucket for bucket in one.buckets}
+        cells = [
+            _bucket_cell(by_name.get(name), charts_costs.bucket_url(shown, one.arm, name)) for name in buckets
+        ]
+        whole = _bucket_cell(one.whole, shown.behind(one.arm))._replace(strong=True)
+        rows.append(shown.row(one.arm, [*cells, whole]))
+    return Panel(
+        "spend",
+        "Spend by what it went into",
+        "US dollars, all attempts; retried is what earlier attempts cost",
+        plots=(charts_costs.spend(shown, spends, [name for name in buckets if _used(spends, name)]),),
+        table=Table("spend", "Spend", "arm", tuple(columns), tuple(rows)),
+        folded=False,
+    )
+
+
+def _used(spends: Sequence[ArmSpend], name: BucketName) -> bool:
+    return any(
+        bucket.name == name and (bucket.runs or bucket.dollars) for one in spends for bucket in one.buckets
+    )
+
+
+def _bucket_cell(bucket: Bucket | None, url: str) -> Cell:
+    if bucket is None or (not bucket.runs and not bucket.dollars):
+        return Cell("none", (0.0, 0, 0))
+    values = (bucket.dollars, bucket.unknown, bucket.runs)
+    hint = f"{bucket.runs:,} run{'' if bucket.runs == 1 else 's'}"
+    if bucket.dollars is None:
+        return Cell("unknown", values, url, why="of these requests no cost is known")
+    text = f"{'at least ' if bucket.at_least else ''}{figures.usd(bucket.dollars, places=2)}"
+    return Cell(text, values, url, hint=hint)
+
+
+def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
+    columns = (
+        Column("per resolved run", ("cost_per_resolved", "at_least")),
+        Column("95 % interval", ("cost_per_resolved_low", "cost_per_resolved_high")),
+        Column("per solved issue", ("cost_per_issue",), "all spend over tasks resolved at least once"),
+        Column("mean resolved", with_limits("mean_resolved"), "mean cost of a resolved run"),
+        Column("mean failed", with_limits("mean_failed"), "mean cost of a failed run"),
+        Column("on failures", ("failures_share",), "failed runs' part of what resolved and failed cost"),
+        text_column("basis", "basis"),
+        Column("coverage", ("coverage",), "requests whose cost is known, of all"),
+    )
+    rows = tuple(shown.row(one.arm, _per_resolved_cells(shown, one)) for one in spends)
+    notes = [
+        f"{shown.name(one.arm)}: {one.by_attempt.left_out:,} runs without any known cost are on neither side."
+        for one in spends
+        if one.by_attempt.left_out
+    ]
+    notes += [
+        f"{shown.name(one.arm)}: prices of several kinds are not mixed in one ratio."
+        for one in spends
+        if len(one.bases) > 1
+    ]
+    return Panel(
+        "cost-per-resolved",
+        "Cost per resolved issue",
+        "all spend ÷ resolved",
+        table=Table("cost-per-resolved", "Cost per resolved issue", "arm", columns, rows),
+        notes=tuple(notes),
+        wide=True,
+        folded=False,
+    )
+
+
+def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
+    url = shown.behind(one.arm, outcome="counted")
+    interval = dollars_interval(one.by_attempt.interval)
+    if isinstance(one.by_attempt.cost, AtLeast):
+        interval = Cell("a lower bound", (one.by_attempt.cost.bound, None))
+    share = one.failures_share
+    coverage = one.coverage
+    covered = coverage.with_cost / coverage.requests if coverage.requests else None
+    return [
+        _ratio_cell(one.by_attempt, url),
+        interval._replace(hint=one.by_attempt.method) if not interval.why else interval,
+        _ratio_cell(one.by_issue, url)._replace(
+            values=_ratio_cell(one.by_issue, url).values[:1], strong=False
+        ),
+        _mean(one.mean_resolved, shown.behind(one.arm, outcome="resolved")),
+        _mean(one.mean_failed, shown.behind(one.arm, outcome="unresolved")),
+        missing(share.why) if isinstance(share, Unknown) else Cell(figures.percent(share), (share,)),
+        Cell(_basis(one), (_basis(one),)),
+        missing("there was no request")
+        if covered is None
+        else Cell(
+            f"{coverage.with_cost:,} of {coverage.requests:,}", (covered,), hint=figures.percent(covered)
+        ),
+    ]
+
+
+def _mean(estimate: Estimate | Unknown, url: str) -> Cell:
+    cell = amount_cell(estimate, url, dollars=True)
+    if isinstance(estimate, Unknown):
+        return cell
+    return cell._replace(text=figures.usd(estimate.value), hint=f"{cell.text}, {cell.hint}")
+
+
+def _basis(one: ArmSpend) -> str:
+    return ", ".join(BASIS_WORDS.get(basis, basis) for basis in one.bases) or "unknown"
+
+
+def _ratio_cell(found: PerResolved, url: str) -> Cell:
+    cost = found.cost
+    if isinstance(cost, Unknown):
+        return missing(cost.why, 2)
+    if isinstance(cost, AtLeast):
+        hint = f"nothing was resolved in {cost.n:,}; the rate is at most {figures.percent(cost.rate_at_most)}"
+        return Cell(f"more than {figures.usd(cost.bound)}", (cost.bound, True), url, strong=True, hint=hint)
+    hint = f"{figures.usd(cost.spend, places=2)} ÷ {cost.resolved:g}"
+    few = " few resolved: rough" if cost.resolved < FEW_RESOLVED else ""
+    text = f"{'at least ' if found.at_least else ''}{figures.usd(cost.value)}"
+    return Cell(text, (cost.value, found.at_least), url, strong=True, hint=hint + few)
+
+
+def _plane(shown: Shown, places: Sequence[Place]) -> Panel:
+    columns = (
+        Column("mean cost of a run", with_limits("mean_cost")),
+        Column("rate", with_limits("resolve_rate")),
+        text_column("basis", "basis"),
+        text_column("Pareto line", "on_line", "nobody of the same basis beats it on both sides"),
+        Column("possibly", ("possibly_on_line",), "share of resamples of tasks in which it is on the line"),
+    )
+    rows = []
+    for one in places:
+        possibly = one.possibly
+        rows.append(
+            shown.row(
+                one.arm,
+                [
+                    amount_cell(one.cost, shown.behind(one.arm), dollars=True),
+                    share_cell(one.rate),
+                    Cell(BASIS_WORDS.get(one.basis, one.basis) or "unknown", (one.basis,)),
+                    Cell(
+                        "on it" if one.on_line else "below it" if one.basis else "not on one", (one.on_line,)
+                    ),
+                    missing(possibly.why)
+                    if isinstance(possibly, Unknown)
+                    else Cell(figures.percent(possibly), (possibly,)),
+                ],
+            )
+        )
+    plot = charts_costs.plane(shown, places)
+    return Panel(
+        "cost-rate",
+        "Cost and rate",
+        "bars are 95 % intervals on both axes",
+        plots=(plot,) if plot else (),
+        table=Table("cost-rate", "Cost and rate", "arm", columns, tuple(rows)),
+        notes=tuple(_plane_notes(shown, places)),
+        why="" if plot else "no arm has a rate with an interval",
+    )
+
+
+def _plane_notes(shown: Shown, places: Sequence[Place]) -> list[str]:
+    bases = {one.basis for one in places if one.basis}
+    notes = []
+    if len(bases) > 1:
+        listed = ", ".join(sorted(BASIS_WORDS.get(basis, basis) for basis in bases))
+        notes.append(f"Bases differ ({listed}): compare costs within one basis only.")
+    for one in places:
+        if known(one.rate) is None:
+            notes.append(f"{shown.name(one.arm)} is not drawn: its rate has no interval.")
+        elif not isinstance(one.cost, Unknown) and known(one.cost) is None:
+            notes.append(f"{shown.name(one.arm)} stands apart: its mean cost has no interval.")
+    return notes
+
+
+def _curve(shown: Shown, curves: Sequence[Curve]) -> Panel:
+    columns = (
+        Column("tasks", ("tasks",)),
+        Column(
+            "at a quarter",
+            with_limits("share_at_quarter"),
+            "share of tasks resolved for a quarter of what its dearest success cost",
+        ),
+        Column("at half", with_limits("share_at_half")),
+        Column("in the end", with_limits("share_at_end")),
+        Column("dearest success", ("dearest_resolved_run",)),
+        Column("without cost", ("runs_without_cost",)),
+    )
+    rows = []
+    for one in curves:
+        if not one.steps:
+            cells = [
+                missing(one.why or "nothing was resolved at a known cost", width) for width in (1, 3, 3, 3, 1)
+            ]
+            rows.append(shown.row(one.arm, [*cells, count_cell(one.left_out)]))
+            continue
+        most = one.steps[-1].dollars
+        cells = [count_cell(one.tasks)] + [_share_at(one, most * part) for part in (0.25, 0.5, 1)]
+        dearest = Cell(figures.usd(most), (most,))
+        rows.append(shown.row(one.arm, [*cells, dearest, count_cell(one.left_out)]))
+    plot = charts_costs.within_budget(shown, curves)
+    return Panel(
+        "within-budget",
+        "Resolved within a budget",
+        "share of tasks resolved for at most so much a run",
+        plots=(plot,) if plot else (),
+        table=Table("within-budget", "Resolved within a budget", "arm", columns, tuple(rows)),
+        more=(_steps(shown, curves),),
+        why="" if plot else "no run has a known cost",
+    )
+
+
+def _share_at(curve: Curve, dollars: float) -> Cell:
+    reached = [step for step in curve.steps if step.dollars <= dollars * (1 + 1e-9)]
+    if not reached:
+        return Cell("0.0 %", (0.0, None, None))
+    last = reached[-1]
+    return estimate_cell(Estimate(last.share, last.interval, curve.tasks, "t over tasks"))
+
+
+def _steps(shown: Shown, curves: Sequence[Curve]) -> Table:
+    """Every step of every curve, for files."""
+    columns = (Column("at most", ("dollars",)), Column("share", ("share",)))
+    rows = tuple(
+        Row(
+            shown.name(one.arm),
+            (
+                Cell(figures.usd(step.dollars), (step.dollars,)),
+                Cell(figures.percent(step.share), (step.share,)),
+            ),
+            shown.series(one.arm),
+        )
+        for one in curves
+        for step in one.steps
+    )
+    return Table("within-budget-steps", "Every step of the curves", "arm", columns, rows)
+
+
+def _failures(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
+    columns = (
+        Column("cost", ("dollars", "unknown_requests")),
+        text_column("task", "task"),
+        text_column("exit reason", "exit_reason"),
+        Column("run", ("run",)),
+    )
+    found = sorted(
+        ((failure, one.arm) for one in spends for failure in one.dearest_failures),
+        key=lambda pair: -pair[0].dollars,
+    )
+    rows = []
+    for failure, arm in found[:MOST_FAILURES]:
+        url = reverse("run", args=[failure.run])
+        dollars = f"{'at least ' if failure.unknown else ''}{figures.usd(failure.dollars, places=2)}"
+        task = shown.task_name(failure.task)
+        row = shown.row(
+            arm,
+            (
+                Cell(dollars, (failure.dollars, failure.unknown), url),
+                Cell(task, (task,)),
+                Cell(failure.exit_reason or "not recorded", (failure.exit_reason,)),
+                Cell(f"{failure.run}", (failure.run,), url),
+            ),
+        )
+        rows.append(row)
+    return Panel(
+        "dearest-failures",
+        "Most expensive failures",
+        "runs that were paid for and resolved nothing",
+        table=Table("dearest-failures", "Most expensive failures", "arm", columns, tuple(rows)),
+        why="" if rows else "no failed run has a known cost",
+        folded=False,
+    )

@@ -1,0 +1,253 @@
+"""The section that holds two arms against each other: one figure in a sentence, and all pairs below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.urls import reverse
+
+from lab.analysis.cost_plane import CostDifference
+from lab.analysis.estimates import Interval, Unknown
+from lab.analysis.pairs import OnlyOne, PairResult
+from lab.render import figures
+from lab.render.tables import Cell, Column, Row, Table, missing
+from lab.services.comparisons import Light
+from lab.web import charts
+from lab.web.analysis_parts import Panel, Section, Shown, rate_cells, text_column
+
+# So many tasks that only one resolves are named at once; the rest open on demand.
+NAMED = 12
+
+
+class OnlyTask(NamedTuple):
+    """A task that one arm alone resolves, and where the two runs stand side by side."""
+
+    name: str
+    url: str
+
+
+class Only(NamedTuple):
+    """The tasks that one arm alone resolves: how many, the first ones, and the rest."""
+
+    arm: str
+    tasks: list[OnlyTask]
+
+    @property
+    def first(self) -> list[OnlyTask]:
+        return self.tasks[:NAMED]
+
+    @property
+    def rest(self) -> list[OnlyTask]:
+        return self.tasks[NAMED:]
+
+
+class PairShown(NamedTuple):
+    """One comparison in words. `headline` is the figure, or why there is none."""
+
+    first: Row
+    second: Row
+    lights: list[Light]
+    sampling: str
+    estimable: bool
+    headline: str
+    interval: str
+    sentence: str
+    detectable: str
+    clustered: str
+    cost: str
+    overlap: str
+    discordant: Table | None
+    onlys: list[Only]
+    swap: str
+    choose: list[tuple[str, str, bool, bool]]
+
+
+class Chosen(NamedTuple):
+    """The pair in the sentence (None: there are not two arms), and what is known of it beside its rates."""
+
+    pair: PairResult | None
+    lights: list[Light]
+    sampling: str
+    cost: CostDifference | None
+
+
+def section(shown: Shown, pairs: Sequence[PairResult], chosen: Chosen) -> Section:
+    """`pairs` are all that are compared, over which Holm corrects."""
+    extra = _pair(shown, chosen.pair, chosen, len(pairs)) if chosen.pair else None
+    panels: tuple[Panel, ...] = (_all_pairs(shown, pairs),) if pairs else ()
+    return Section("paired", "Paired comparison", panels, "analysis/_pair.html", extra)
+
+
+def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairShown:
+    first, second = shown.row(one.first, ()), shown.row(one.second, ())
+    return PairShown(
+        first,
+        second,
+        chosen.lights,
+        chosen.sampling,
+        not isinstance(one.difference, Unknown),
+        str(one.difference) if isinstance(one.difference, Unknown) else figures.points(one.difference),
+        _interval_words(one.interval),
+        _sentence(one, compared),
+        _detectable(one),
+        _clustered(one),
+        _cost(chosen.cost),
+        _overlap(one, first.name, second.name),
+        _discordant(one, first.name, second.name),
+        [_only(shown, first.name, one.first_only), _only(shown, second.name, one.second_only)],
+        shown.page("paired", pair=(one.second, one.first)),
+        [(arm.key, arm.name, arm.key == one.first, arm.key == one.second) for arm in shown.observed.arms],
+    )
+
+
+def _cost(found: CostDifference | None) -> str:
+    """How much more a resolved issue costs with the first, by a method of its own."""
+    if found is None:
+        return ""
+    if isinstance(found.difference, Unknown):
+        return f"Difference of costs per resolved issue: {found.difference}."
+    words = _signed_dollars(found.difference)
+    if isinstance(found.interval, Unknown):
+        return f"Cost per resolved issue: {words}, interval {found.interval}."
+    limits = [limit for limit in found.interval if limit is not None]
+    between = " to ".join(_signed_dollars(limit) for limit in limits)
+    return f"Cost per resolved issue: {words}, 95 % interval {between} ({found.method})."
+
+
+def _signed_dollars(amount: float) -> str:
+    sign = "+" if amount > 0 else "−" if amount < 0 else ""
+    return f"{sign}{figures.usd(abs(amount))}"
+
+
+def _interval_words(interval: Interval | Unknown) -> str:
+    if isinstance(interval, Unknown):
+        return f"interval {interval}"
+    high = 1.0 if interval.high is None else interval.high
+    return f"95 % interval {figures.signed(100 * interval.low)} to {figures.signed(100 * high)}"
+
+
+def _sentence(one: PairResult, compared: int) -> str:
+    if isinstance(one.p, Unknown):
+        return f"{one.method}: p {one.p}." if one.method else f"p is {one.p}."
+    words = f"{one.method}, {figures.probability(one.p)}"
+    if compared > 1 and not isinstance(one.p_holm, Unknown):
+        words += f", after Holm over {compared} shown pairs {figures.probability(one.p_holm)}"
+    return f"{words}."
+
+
+def _detectable(one: PairResult) -> str:
+    if isinstance(one.detectable, Unknown):
+        return f"The smallest difference that could be found is {one.detectable}."
+    return (
+        f"Differences under {100 * one.detectable:.1f} points could not have been found reliably here "
+        f"(power 80 %, {one.tasks:,} tasks)."
+    )
+
+
+def _clustered(one: PairResult) -> str:
+    if isinstance(one.clustered, Unknown):
+        return f"Over repositories: {one.clustered}."
+    found = one.clustered
+    low, high = found.interval.low, found.interval.high
+    return (
+        f"Over {found.clusters} repositories, as a sensitivity check: {figures.probability(found.p)}, "
+        f"interval {figures.signed(100 * low)} to {figures.signed(100 * (1.0 if high is None else high))}."
+    )
+
+
+def _overlap(one: PairResult, first: str, second: str) -> str:
+    words = [f"{one.tasks:,} task{'' if one.tasks == 1 else 's'} tried by both"]
+    for alone, name in ((one.first_alone, first), (one.second_alone, second)):
+        if alone:
+            words.append(f"{alone:,} only by {name}, left out here")
+    if one.unequal:
+        words.append(one.unequal)
+    return "; ".join(words)
+
+
+def _discordant(one: PairResult, first: str, second: str) -> Table | None:
+    if one.table is None:
+        return None
+    columns = (
+        Column(f"{second}: resolved", ("second_resolved",)),
+        Column(f"{second}: unresolved", ("second_unresolved",)),
+    )
+    table = one.table
+    rows = (
+        Row(f"{first}: resolved", (_count(table.both), _count(table.first_only))),
+        Row(f"{first}: unresolved", (_count(table.second_only), _count(table.neither))),
+    )
+    return Table("discordant", "Tasks by what both did", "", columns, rows)
+
+
+def _count(number: int) -> Cell:
+    return Cell(f"{number:,}", (number,))
+
+
+def _only(shown: Shown, arm: str, tasks: Sequence[OnlyOne]) -> Only:
+    found = []
+    for one in tasks:
+        runs = [*one.first_runs[:1], *one.second_runs[:1]]
+        address = f"{reverse('comparison')}?runs={','.join(map(str, runs))}"
+        found.append(OnlyTask(shown.task_name(one.task), address))
+    return Only(arm, found)
+
+
+def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
+    columns = (
+        Column("tasks", ("tasks",), "tasks that both tried"),
+        Column("first", ("first_rate",)),
+        Column("second", ("second_rate",)),
+        Column("difference", ("difference",), "points, first minus second"),
+        Column("95 % interval", ("difference_low", "difference_high")),
+        Column("p", ("p",)),
+        Column("p, Holm", ("p_holm",), f"corrected over these {len(pairs)} pairs"),
+        Column("detectable", ("minimum_detectable_difference",), "smallest difference found with power 80 %"),
+        text_column("method", "method"),
+    )
+    rows = tuple(_pair_row(shown, one) for one in pairs)
+    several = len(pairs) > 1
+    return Panel(
+        "pairs",
+        "All pairs" if several else "The pair in numbers",
+        f"first minus second; Holm over these {len(pairs)} pairs" if several else "first minus second",
+        plots=tuple(plot for plot in (charts.differences(shown, pairs),) if plot),
+        table=Table("pairs", "All pairs", "pair", columns, rows),
+        folded=False,
+    )
+
+
+def _pair_row(shown: Shown, one: PairResult) -> Row:
+    url = shown.page("paired", pair=(one.first, one.second))
+    difference = one.difference
+    cells = (
+        _count(one.tasks),
+        rate_cells(one.first_rate)[0]._replace(strong=False),
+        rate_cells(one.second_rate)[0]._replace(strong=False),
+        missing(difference.why)
+        if isinstance(difference, Unknown)
+        else Cell(figures.signed(100 * difference), (difference,), url, strong=True),
+        _signed_interval(one.interval),
+        _p_cell(one.p),
+        _p_cell(one.p_holm),
+        missing(one.detectable.why)
+        if isinstance(one.detectable, Unknown)
+        else Cell(f"{100 * one.detectable:.1f}", (one.detectable,)),
+        Cell(one.method, (one.method,)),
+    )
+    return Row(f"{shown.name(one.first)} − {shown.name(one.second)}", cells, 0, url)
+
+
+def _signed_interval(interval: Interval | Unknown) -> Cell:
+    if isinstance(interval, Unknown):
+        return missing(interval.why, 2, text="no interval")
+    low, high = interval
+    top = 1.0 if high is None else high
+    return Cell(f"{figures.signed(100 * low)} to {figures.signed(100 * top)}", (low, high))
+
+
+def _p_cell(p: float | Unknown) -> Cell:
+    if isinstance(p, Unknown):
+        return missing(p.why)
+    return Cell(figures.probability(p).removeprefix("p = ").removeprefix("p "), (p,))
