@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.utils.safestring import SafeString
@@ -35,6 +36,8 @@ STATES: Mapping[str, tuple[str, str, str]] = {
 }
 CONTENTS = ("cost", "time", "tokens", "steps")
 _TASK_CHARACTERS = 120
+# A grid says the same few thousand words again and again.
+_escaped = lru_cache(maxsize=4096)(html.escape)
 _NOW_CHARACTERS = 24
 
 
@@ -151,14 +154,14 @@ def _cell(cell: Cell, task: str) -> str:
     values = ""
     if not goes_on and group in _WITH_STEPS and cell.steps is not None:
         values = (
-            f' data-cost="{html.escape(cell.cost)}" data-time="{html.escape(cell.time)}"'
-            f' data-tokens="{html.escape(cell.tokens)}"'
+            f' data-cost="{_escaped(cell.cost)}" data-time="{_escaped(cell.time)}"'
+            f' data-tokens="{_escaped(cell.tokens)}"'
         )
     flag = _FLAG if cell.flagged else ""
     return (
         f'<td role="gridcell" id="cell-{cell.run}" class="{cell.state}" data-group="{group}"'
         f' data-seq="{cell.seq}"{" data-flagged" if cell.flagged else ""}>'
-        f'<a href="/runs/{cell.run}/"{values} aria-label="{task}, arm {html.escape(cell.arm)}, '
+        f'<a href="/runs/{cell.run}/"{values} aria-label="{task}, arm {_escaped(cell.arm)}, '
         f'seed {cell.seed}: {told}">{_ICONS[sign]}{inside}{flag}</a></td>'
     )
 
@@ -178,7 +181,7 @@ def _told(cell: Cell, word: str) -> str:
         parts += [plural(cell.steps, "step"), cell.cost.replace("$ ?", "cost unknown")]
     if cell.flagged:
         parts.append("flagged")
-    return html.escape(", ".join(part for part in parts if part))
+    return _escaped(", ".join(part for part in parts if part))
 
 
 def _now(cell: Cell) -> str:
@@ -199,7 +202,7 @@ def sum_html(task: int, arm: int, of: Sum) -> SafeString:
 
 def against_html(task: int, against: Against) -> SafeString:
     """ "only A · compare", "compare" where the runs came out differently, nothing where they agree."""
-    only = f"only {html.escape(against.only)} · " if against.only else ""
+    only = f"only {_escaped(against.only)} · " if against.only else ""
     shown = against.differs and len(against.runs) > 1
     runs = ",".join(str(run) for run in against.runs)
     link = f'<a href="/compare/?runs={runs}">{only}compare</a>' if shown else ""
@@ -241,9 +244,10 @@ def _matches(row: Row, show: str) -> bool:
 def _head(columns: Sequence[Column]) -> str:
     parts = ['<tr role="row"><th role="columnheader" scope="col" class="corner">task</th>']
     for column in columns:
-        letter = html.escape(column.letter)
+        letter = _escaped(column.letter)
         for index, seed in enumerate(column.seeds):
-            words = f"<b>{letter}, seed {seed}</b>" if index == 0 else f"<b>seed {seed}</b>"
+            arm = f'{letter}<span class="word">, </span>' if index == 0 else ""
+            words = f'<b>{arm}<span class="word">seed </span>{seed}</b>'
             label = f' aria-label="arm {letter}, seed {seed}"'
             parts.append(f'<th role="columnheader" scope="col"{label}>{words}</th>')
         parts.append('<th role="columnheader" scope="col" class="sum">resolved</th>')
@@ -253,7 +257,7 @@ def _head(columns: Sequence[Column]) -> str:
 
 def _against_words(columns: Sequence[Column]) -> str:
     if len(columns) == 2:
-        return f"{html.escape(columns[0].letter)} against {html.escape(columns[1].letter)}"
+        return f"{_escaped(columns[0].letter)} against {_escaped(columns[1].letter)}"
     return "arms" if len(columns) > 2 else "seeds"
 
 

@@ -395,7 +395,7 @@ def state_badge(experiment: Experiment, grid: Grid) -> State:
     """Running, paused with why, cancelled or ended."""
     open_runs = [run for run in grid.runs.values() if not run.ended]
     active = any(run.status != Run.Status.QUEUED for run in open_runs)
-    return _state(experiment, goes_on=bool(open_runs), active=active)
+    return _state(experiment, goes_on=bool(open_runs) or not grid.runs, active=active)
 
 
 def _state(experiment: Experiment, *, goes_on: bool, active: bool) -> State:
@@ -475,7 +475,7 @@ def _listed(
     runs, ended, active = row.get("runs", 0), row.get("ended", 0), row.get("active", 0)
     return Listed(
         experiment=experiment,
-        state=_state(experiment, goes_on=ended < runs, active=bool(active)),
+        state=_state(experiment, goes_on=ended < runs or not runs, active=bool(active)),
         runs=runs,
         ended=ended,
         arms=row.get("arms", 0),

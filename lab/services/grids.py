@@ -181,11 +181,10 @@ class Grid:
 
     def of_task(self, task: int) -> list[tuple[Arm, list[GridRun | None]]]:
         """The runs of a task in the order of the columns, None where there is none."""
-        found = []
-        for arm, seeds in self.columns:
-            numbers = [self.by_place.get((task, arm.pk, seed)) for seed in seeds]
-            found.append((arm, [None if number is None else self.runs[number] for number in numbers]))
-        return found
+        runs, place = self.runs, self.by_place.get
+        return [
+            (arm, [runs.get(place((task, arm.pk, seed), 0)) for seed in seeds]) for arm, seeds in self.columns
+        ]
 
     def row(self, task: GridTask) -> Row:
         """One task as its row says it."""

@@ -15,6 +15,7 @@ from lab.models import Experiment, Role, Run
 from lab.render.grids import CONTENTS, grid_html
 from lab.services import (
     compared_arms,
+    experiment_asks,
     exports,
     flags,
     grid_summaries,
@@ -23,7 +24,7 @@ from lab.services import (
     preflights,
     replays,
 )
-from lab.web.http import for_role
+from lab.web.http import for_role, holds
 
 PAGE = 100
 # More rows than this are shown in the compact form unless asked.
@@ -97,6 +98,7 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "socket": f"/ws/experiments/{pk}/grid/",
         "sampling": grid_summaries.sampling_differences(grid.arms),
         "budget": grid_summaries.budget_lines(experiment),
+        "asks": experiment_asks.asks_of(experiment) if holds(request, Role.OPERATOR) else None,
         "counts": {"total": len(grid.runs)},
         "arms": grid.arms,
         **_shared(experiment, grid.arms),
@@ -106,10 +108,11 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _shared(experiment: Experiment, arms: list[Any]) -> dict[str, Any]:
     """What the grid and the list say alike."""
+    lights = compared_arms.lights_of_arms(arms)
     return {
         "place": "experiments",
-        "lights": compared_arms.lights_of_arms(arms),
-        "sandboxes": compared_arms.sandboxes_of_arms(arms),
+        "lights": lights,
+        "sandboxes": compared_arms.sandboxes_of_arms(arms) if lights else None,
         "flagged": flags.flagged_runs(experiment.pk),
         "replayable": replays.replayable(arms),
         "despite": preflights.numbered(experiment.launched_despite),
@@ -160,7 +163,7 @@ class ShownFilter(NamedTuple):
     optional: bool
 
 
-_SORTS = {"set": "as the set", "disagreement": "by disagreement", "rate": "by solve rate"}
+_SORTS = {"set": "set", "disagreement": "disagreement", "rate": "solve rate"}
 _ROWS = {"full": "full", "compact": "compact"}
 _ALWAYS = 6
 
@@ -216,10 +219,10 @@ class Shown(NamedTuple):
             **asked,
             filters=filters,
             choices=[
-                ChoiceGroup("sort", "sort", choices("sort", _SORTS)),
+                ChoiceGroup("sort", "sort by", choices("sort", _SORTS)),
                 ChoiceGroup(
                     "cell",
-                    "cell: steps and",
+                    "steps and",
                     choices("cell", {**{one: one for one in CONTENTS[:3]}, "steps": "nothing"}),
                 ),
                 ChoiceGroup("rows", "rows", choices("rows", _ROWS)),

@@ -127,6 +127,9 @@ function compare() {
   return true;
 }
 
+// On narrow pages what stands beside the grid stands above it, folded.
+if (matchMedia("(max-width: 1199px)").matches) document.querySelector(".side-fold")?.removeAttribute("open");
+
 // ---- filters, contents and the height of rows: without a request, and kept in the address ----
 
 function remember(name, value, usual) {
@@ -209,7 +212,7 @@ function takeCounts(counts) {
   for (const [key, number] of Object.entries(counts)) {
     const place = root.querySelector(`[data-count="${CSS.escape(key)}"]`);
     if (!place) continue;
-    place.textContent = number;
+    place.textContent = number.toLocaleString("en");
     const link = place.closest("a");
     if (number > 0) link.hidden = false;
   }
