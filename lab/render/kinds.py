@@ -47,6 +47,9 @@ _EDIT = re.compile(
     r"\bsed\s+(?:-\w+\s+)*-\w*i|\bperl\s+-\w*i|\bgit\s+apply\b|(?:^|\s)patch\s+-|\btee\s|\bapply_patch\b"
     r"|(?:^|[^0-9&>])>>?\s*(?!/dev/null|&)[\w./~\"'$-]"
 )
+# Where a here-document begins: `<<EOF`, `<<-'EOF'`; not the here-string `<<<`.
+_HEREDOC = re.compile(r"(?<!<)<<-?\s*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
+_HERE_STRING = re.compile(r"<<<.*")
 _READ_CHARACTERS = 4_000
 
 
@@ -92,13 +95,29 @@ def subject_of(tool: str, executor: str, arguments: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=4096)
 def command_kind(command: str) -> Kind:
     """The kind of one command line. A test run is one whatever its result; writing a file is an edit."""
-    text = command[:_READ_CHARACTERS].partition("<<")[0]
+    text = _without_documents(command[:_READ_CHARACTERS])
     segments = [segment.split() for segment in _SEPARATORS.split(text) if segment.strip()]
     if any(_TEST.search(" ".join(words)) for words in segments):
         return "test"
     if _EDIT.search(text):
         return "edit"
     return "read" if segments and all(_only_reads(words) for words in segments) else "shell"
+
+
+def _without_documents(command: str) -> str:
+    """The command without the texts of here-documents: what stands after `<<EOF` on its line is command."""
+    kept, ends_with = [], None
+    for line in command.split("\n"):
+        if ends_with is not None:
+            if line.strip() == ends_with:
+                ends_with = None
+            continue
+        begins = _HEREDOC.search(line)
+        if begins:
+            ends_with = begins[1]
+            line = f"{line[: begins.start()]} {line[begins.end() :]}"
+        kept.append(_HERE_STRING.sub("", line))
+    return "\n".join(kept)
 
 
 def _only_reads(words: list[str]) -> bool:
