@@ -9,7 +9,7 @@ list of run ids` answers for every `key` of a figure:
     exit:<reason>, ended, open, whole, graded, limit (whole runs at the step limit), behaviour:unknown
     steps, steps:resolved, steps:unresolved, steps:unknown; tokens likewise
     kind:<read, edit, test, shell, final>, tool:<name>: runs with such a call; calls: runs with a known number
-    parallel, malformed, failed, repeated: runs with at least one; repeats: runs with a known number
+    parallel, malformed, format_errors, failed, repeated: runs with at least one; repeats: runs with a number
     habit:tested, habit:untested, habit:cycled, habit:tested_last, habit:untested_last, habit:no_edit; cycles
     time:model, time:tools, time:waiting: runs whose parts are known; time:unknown
     memory, memory:unknown
@@ -57,6 +57,8 @@ class ToolUse(NamedTuple):
     each sum to 1.
 
     `parallel`: of steps with a call, those with several. `malformed`: of calls, those not understood.
+    `format_errors`: of replies, those of which no call was understood though one was needed; a harness that
+    reads calls from plain text has no malformed ones, only these.
     `failed`: of calls, commands that ended with another exit code than 0. `per_run`: calls of a run.
     """
 
@@ -64,6 +66,7 @@ class ToolUse(NamedTuple):
     tools: tuple[Share, ...]
     parallel: Share
     malformed: Share
+    format_errors: Share
     failed: Share
     per_run: Spread
 
@@ -205,7 +208,7 @@ def _of_arm(arm: str, runs: Sequence[Observation]) -> ArmConduct:
         at_step_limit=run_shares(("limit",), [[run.exit_reason == MAX_TURNS for run in whole]], of_whole)[0],
         steps=_by_verdict("steps", graded, [run.steps for run in graded]),
         tokens=_by_verdict("tokens", graded, [tokens_of(run) for run in graded]),
-        tool_use=_tool_use(sample),
+        tool_use=_tool_use(whole, sample),
         habits=_habits(sample),
         repeats=_repeats(sample),
         time=_time(whole),
@@ -235,7 +238,7 @@ def _by_verdict(key: str, graded: Sequence[Observation], values: Sequence[int | 
     )
 
 
-def _tool_use(sample: _Sample) -> ToolUse:
+def _tool_use(whole: Sequence[Observation], sample: _Sample) -> ToolUse:
     behaviours, groups, unknown = sample.behaviours, sample.groups, sample.unknown
     calls = [one.calls for one in behaviours]
     names = sorted({tool for one in behaviours for tool, number in one.tools.items() if number})
@@ -251,9 +254,17 @@ def _tool_use(sample: _Sample) -> ToolUse:
         tools=tuple(sorted(tools, key=lambda share: -share.part)),
         parallel=ratio_shares(["parallel"], parallel, steps, groups, "steps", unknown=unknown)[0],
         malformed=malformed,
+        format_errors=_format_errors(whole),
         failed=failed,
         per_run=_per_run("calls", sample, calls),
     )
+
+
+def _format_errors(whole: Sequence[Observation]) -> Share:
+    known = [(run.task, run.format_errors or 0, run.replies) for run in whole if run.replies is not None]
+    errors, replies = [[number for _, number, _ in known]], [number for _, _, number in known]
+    groups, unknown = Groups([task for task, _, _ in known]), len(whole) - len(known)
+    return ratio_shares(["format_errors"], errors, replies, groups, "replies", unknown=unknown)[0]
 
 
 def _mix(

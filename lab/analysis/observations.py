@@ -81,6 +81,9 @@ class Observation(NamedTuple):
     cost_earlier_unknown: int = 0
     # The whole input, known also where its parts are not (a server that says nothing of its cache).
     input_total: int | None = None
+    # Of the newest attempt: replies, and those of which no call was understood though one was needed.
+    replies: int | None = None
+    format_errors: int | None = None
 
     @property
     def graded(self) -> bool:

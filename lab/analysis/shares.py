@@ -27,7 +27,7 @@ ALL_THE_SAME = "all tasks came out the same, and an interval of no width would s
 # What is 0 but for the rounding of its parts.
 _NOTHING = 1e-12
 
-Unit = Literal["runs", "tasks", "calls", "steps", "seconds"]
+Unit = Literal["runs", "tasks", "calls", "replies", "steps", "seconds"]
 
 
 class Share(NamedTuple):

@@ -62,6 +62,8 @@ _PLAIN_RUN = Observation(
     changed_files=1,
     behaviour=_PLAIN_BEHAVIOUR,
     input_total=1000,
+    replies=4,
+    format_errors=0,
 )
 
 
@@ -128,6 +130,8 @@ def _runs(draw: st.DrawFn, number: int) -> Observation:
         fail_to_pass=draw(_passed),
         pass_to_pass=draw(_passed),
         changed_files=draw(st.one_of(st.none(), st.integers(0, 2))),
+        replies=draw(st.one_of(st.none(), st.just(9))),
+        format_errors=draw(_few),
         behaviour=draw(st.sampled_from(_behaviours)),
     )
 

@@ -119,6 +119,13 @@ def test_the_tool_mix_is_of_calls_and_parallel_ones_are_of_steps() -> None:
     assert use.per_run.quartiles == Quartiles(4, 4, 4, 10, 16)
 
 
+def test_a_reply_without_any_call_that_was_understood_is_a_format_error() -> None:
+    runs = [run(1, task="a", replies=10, format_errors=1), run(2, task="b", replies=30), run(3, replies=None)]
+    errors = conduct(runs, ALL_IN)["1.1.aa"].tool_use.format_errors
+    assert (errors.part, errors.of, errors.unit, errors.unknown) == (1, 40, "replies", 1)
+    assert runs_behind(runs, ALL_IN, "1.1.aa", "format_errors") == [1]
+
+
 def test_a_run_that_edited_nothing_has_no_test_after_its_last_edit() -> None:
     habits = arm().habits
     assert counts((habits.tested, habits.cycled, habits.tested_last)) == {
@@ -245,7 +252,15 @@ def shares_of_runs(found: ArmConduct) -> list[Share]:
 
 def shares_of_calls(found: ArmConduct) -> list[Share]:
     use = found.tool_use
-    return [*use.kinds, *use.tools, use.parallel, use.malformed, use.failed, found.repeats.of_calls]
+    return [
+        *use.kinds,
+        *use.tools,
+        use.parallel,
+        use.malformed,
+        use.format_errors,
+        use.failed,
+        found.repeats.of_calls,
+    ]
 
 
 def spreads_of(found: ArmConduct) -> list[Spread]:
