@@ -46,9 +46,9 @@ class Money(NamedTuple):
 def cost_section(shown: Shown, money: Money) -> Section:
     panels = (
         _per_resolved(shown, money.spends),
-        _plane(shown, money.places),
+        _plane(shown, money.places, money.spends),
         _spend(shown, money.spends),
-        _curve(shown, money.curves),
+        _curve(shown, money.curves, money.spends),
         _failures(shown, money.spends),
     )
     return Section("cost", "Cost", panels)
@@ -109,11 +109,13 @@ def _spend(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         ]
         whole = _bucket_cell(one.whole, shown.behind(one.arm))._replace(strong=True)
         rows.append(shown.row(one.arm, [*cells, whole]))
+    plot = charts_costs.spend(shown, spends, [name for name in buckets if _used(spends, name)])
     return Panel(
         "spend",
         "Spend by what it went into",
         "US dollars, all attempts; retried is what earlier attempts cost",
-        plots=(charts_costs.spend(shown, spends, [name for name in buckets if _used(spends, name)]),),
+        plots=(plot,) if plot else (),
+        why="" if plot else _nothing_paid([one.whole for one in spends]),
         table=Table("spend", "Spend", "arm", tuple(columns), tuple(rows)),
         folded=False,
     )
@@ -219,7 +221,13 @@ def _ratio_cell(found: PerResolved, url: str) -> Cell:
     return Cell(text, (cost.value, found.at_least), url, strong=True, hint=hint + few)
 
 
-def _plane(shown: Shown, places: Sequence[Place]) -> Panel:
+def _nothing_paid(wholes: Sequence[Bucket]) -> str:
+    if any(one.dollars is not None for one in wholes):
+        return "nothing was paid"
+    return "no cost is known"
+
+
+def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) -> Panel:
     columns = (
         Column("mean cost of a run", with_limits("mean_cost")),
         Column("rate", with_limits("resolve_rate")),
@@ -253,8 +261,8 @@ def _plane(shown: Shown, places: Sequence[Place]) -> Panel:
         "bars are 95 % intervals on both axes",
         plots=(plot,) if plot else (),
         table=Table("cost-rate", "Cost and rate", "arm", columns, tuple(rows)),
-        notes=tuple(_plane_notes(shown, places)),
-        why="" if plot else "no arm has a rate with an interval",
+        notes=tuple(_plane_notes(shown, places)) if plot else (),
+        why="" if plot else _nothing_paid([one.whole for one in spends]),
     )
 
 
@@ -264,15 +272,20 @@ def _plane_notes(shown: Shown, places: Sequence[Place]) -> list[str]:
     if len(bases) > 1:
         listed = ", ".join(sorted(BASIS_WORDS.get(basis, basis) for basis in bases))
         notes.append(f"Bases differ ({listed}): compare costs within one basis only.")
-    for one in places:
-        if known(one.rate) is None:
-            notes.append(f"{shown.name(one.arm)} is not drawn: its rate has no interval.")
-        elif not isinstance(one.cost, Unknown) and known(one.cost) is None:
-            notes.append(f"{shown.name(one.arm)} stands apart: its mean cost has no interval.")
+    undrawn = [shown.name(one.arm) for one in places if known(one.rate) is None]
+    if undrawn:
+        notes.append(f"Not drawn, because the rate has no interval: {', '.join(undrawn)}.")
+    bare = [
+        shown.name(one.arm)
+        for one in places
+        if not isinstance(one.cost, Unknown) and known(one.cost) is None and known(one.rate)
+    ]
+    if bare:
+        notes.append(f"Without an interval of the mean cost: {', '.join(bare)}.")
     return notes
 
 
-def _curve(shown: Shown, curves: Sequence[Curve]) -> Panel:
+def _curve(shown: Shown, curves: Sequence[Curve], spends: Sequence[ArmSpend]) -> Panel:
     columns = (
         Column("tasks", ("tasks",)),
         Column(
@@ -305,7 +318,7 @@ def _curve(shown: Shown, curves: Sequence[Curve]) -> Panel:
         plots=(plot,) if plot else (),
         table=Table("within-budget", "Resolved within a budget", "arm", columns, tuple(rows)),
         more=(_steps(shown, curves),),
-        why="" if plot else "no run has a known cost",
+        why="" if plot else _nothing_paid([one.whole for one in spends]),
     )
 
 

@@ -215,6 +215,7 @@ def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
         plots=tuple(plot for plot in (charts.differences(shown, pairs),) if plot),
         table=Table("pairs", "All pairs", "pair", columns, rows),
         folded=False,
+        wide=True,
     )
 
 

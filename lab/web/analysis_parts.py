@@ -59,25 +59,36 @@ class Shown:
     """An observed selection as the page shows it: arms with names and marks, links to the runs behind."""
 
     def __init__(self, observed: Observed) -> None:
+        # A page has a thousand links, and few different selections in them.
+        self._narrowed: dict[tuple[str, bool, int], str] = {}
+        self._runs = reverse("analysis_runs")
         self.observed = observed
         self.selection: Selection = observed.selection
         self.arms: dict[str, ArmOf] = {arm.key: arm for arm in observed.arms}
 
     def behind(self, arm: str = "", *, task: str = "", seed: int = 0, **more: str) -> str:
         """The address of the runs behind a number of an arm, of a task, of a seed, with more conditions."""
+        kept = (arm, bool(task), seed)
+        query = self._narrowed.get(kept)
+        if query is None:
+            query = self._narrowed[kept] = self._narrow(arm, seed, any_task=not task).query()
+        parts = [query, urlencode({"task": task}) if task else "", urlencode(more) if more else ""]
+        return f"{self._runs}?{'&'.join(part for part in parts if part)}"
+
+    def _narrow(self, arm: str, seed: int, *, any_task: bool) -> Selection:
         narrowed = dataclasses.replace(self.selection, pair=None)
         if arm:
             narrowed = dataclasses.replace(narrowed, arms=(arm,))
-        if task:
-            narrowed = dataclasses.replace(narrowed, tasks=(task,))
         if seed:
             narrowed = dataclasses.replace(narrowed, seeds=(seed,))
-        return _address("analysis_runs", narrowed, **more)
+        return narrowed if any_task else dataclasses.replace(narrowed, tasks=())
 
     def page(self, section: str = "", **changes: object) -> str:
         """The address of this page with something else of the selection changed."""
         changed = dataclasses.replace(self.selection, **changes)  # type: ignore[arg-type]
-        return _address("analysis", changed) + (f"#{section}" if section else "")
+        query = changed.query()
+        address = reverse("analysis") + (f"?{query}" if query else "")
+        return f"{address}#{section}" if section else address
 
     def row(self, arm: str, cells: Iterable[Cell]) -> Row:
         """An arm's row: its mark, its name and a link to its runs."""
@@ -93,11 +104,6 @@ class Shown:
     def task_name(self, task: str) -> str:
         found = self.observed.tasks.get(task)
         return found.slug if found else task
-
-
-def _address(name: str, selection: Selection, **more: str) -> str:
-    query = "&".join(filter(None, [selection.query(), urlencode(more)]))
-    return reverse(name) + (f"?{query}" if query else "")
 
 
 def rate_cells(estimate: Estimate | Unknown, url: str = "") -> tuple[Cell, Cell]:

@@ -40,10 +40,12 @@ BUCKET_LOOKS: dict[BucketName, tuple[str, str]] = {
 }
 
 
-def spend(shown: Shown, arms: Sequence[ArmSpend], buckets: Sequence[BucketName]) -> Plot:
-    """What each arm's dollars went into: stacked, because the parts make the whole."""
+def spend(shown: Shown, arms: Sequence[ArmSpend], buckets: Sequence[BucketName]) -> Plot | None:
+    """What each arm's dollars went into: stacked, because the parts make the whole. None where it is $0."""
     names = [short(shown.name(one.arm)) for one in arms]
     totals = [sum(part.dollars or 0 for part in one.buckets) for one in arms]
+    if not any(totals):
+        return None
     at_least = [any(part.unknown for part in one.buckets) for one in arms]
     return Plot(
         "spend",
@@ -103,11 +105,15 @@ def bucket_url(shown: Shown, arm: str, name: BucketName) -> str:
 
 
 class _At(NamedTuple):
-    """Where an arm is drawn: value, low and high of its rate in percent and of its cost, None in the lane."""
+    """Where an arm is drawn: value, low and high of its rate in percent and of its cost, None in the lane.
+
+    `bare`: its cost is known and has no interval.
+    """
 
     place: Place
     rate: tuple[float, float, float]
     cost: tuple[float, float, float] | None
+    bare: bool = False
 
     @property
     def x(self) -> tuple[float, float, float]:
@@ -117,14 +123,14 @@ class _At(NamedTuple):
 def plane(shown: Shown, places: Sequence[Place]) -> Plot | None:
     """Mean cost of a run against the resolve rate, intervals both ways; unknown costs in a lane of their own.
 
-    None where no arm can be drawn.
+    None where no arm of a known rate has cost anything.
     """
     drawn = _drawn(places)
-    if not drawn:
-        return None
     priced = [one for one in drawn if one.cost]
     lane = [one for one in drawn if not one.cost]
-    most = max((one.x[2] for one in priced), default=1.0)
+    most = max((one.x[2] for one in priced), default=0.0)
+    if not most:
+        return None
     data = [_point(shown, one) for one in priced] + [_in_lane(shown, one, n) for n, one in enumerate(lane)]
     data += _pareto_lines(priced, most * 1.08)
     layout: dict[str, Any] = {
@@ -155,8 +161,15 @@ def _drawn(places: Sequence[Place]) -> list[_At]:
         rate = known(one.rate)
         if rate:
             value, low, high = rate
-            found.append(_At(one, (100 * value, 100 * low, 100 * high), known(one.cost)))
+            found.append(_At(one, (100 * value, 100 * low, 100 * high), *_cost(one)))
     return found
+
+
+def _cost(one: Place) -> tuple[tuple[float, float, float] | None, bool]:
+    cost = known(one.cost)
+    if cost is None and not isinstance(one.cost, Unknown):
+        return (one.cost.value, one.cost.value, one.cost.value), True
+    return cost, False
 
 
 def _open_lane(layout: dict[str, Any], arms: int) -> None:
@@ -183,6 +196,7 @@ def _point(shown: Shown, one: _At) -> Trace:
     series = shown.series(arm)
     x, x_low, x_high = one.x
     y, y_low, y_high = one.rate
+    across = {} if one.bare else {"error_x": figures.bars([x], [x_low], [x_high], series)}
     return {
         "type": "scatter",
         "mode": "markers",
@@ -190,7 +204,7 @@ def _point(shown: Shown, one: _At) -> Trace:
         "x": [x],
         "y": [y],
         "marker": figures.marker(series),
-        "error_x": figures.bars([x], [x_low], [x_high], series),
+        **across,
         "error_y": figures.bars([y], [y_low], [y_high], series),
         "customdata": [shown.behind(arm)],
         "text": [_said(shown, one.place)],
@@ -200,7 +214,7 @@ def _point(shown: Shown, one: _At) -> Trace:
 
 def _in_lane(shown: Shown, one: _At, place: int) -> Trace:
     trace = _point(shown, one)
-    del trace["error_x"]
+    trace.pop("error_x", None)
     name = short(shown.name(one.place.arm))
     words = {"mode": "markers+text", "texttemplate": name[:16], "textposition": "top center"}
     return {**trace, **words, "xaxis": "x2", "x": [place]}
@@ -283,9 +297,9 @@ def _bounds(priced: Sequence[_At]) -> list[Trace]:
 def within_budget(shown: Shown, curves: Sequence[Curve]) -> Plot | None:
     """The share of tasks resolved for at most so much a run; intervals at some points of each curve."""
     drawn = [one for one in curves if one.steps]
-    if not drawn:
+    most = max((one.steps[-1].dollars for one in drawn), default=0.0)
+    if not most:
         return None
-    most = max(one.steps[-1].dollars for one in drawn)
     data: list[Trace] = []
     for one in drawn:
         data += _curve(shown, one, most)
