@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import models
-from django.db.models import Exists, F, FloatField, IntegerField, OuterRef, Q
+from django.db.models import Exists, F, FloatField, IntegerField, OuterRef, Q, TextField
 from django.db.models.functions import Cast
+from pydantic_core import from_json
 
 from lab.analysis import counting, pairs, spending
 from lab.analysis.observations import Behaviour, Observation
@@ -220,8 +221,8 @@ _COLUMNS = (
     ),
     *("facts__cost_earlier_unknown", "facts__agent_seconds", "facts__peak_memory_bytes"),
     *("facts__fail_to_pass_passed", "facts__fail_to_pass_total"),
-    *("facts__pass_to_pass_passed", "facts__pass_to_pass_total", "files", "facts__behaviour"),
-    "experiment__kind",
+    *("facts__pass_to_pass_passed", "facts__pass_to_pass_total", "files", "behaviour"),
+    *("experiment__kind", "facts__replies", "facts__format_errors"),
 )
 
 
@@ -245,6 +246,7 @@ def _observations(
         dollars=Cast(F("facts__cost"), FloatField()),
         dollars_earlier=Cast(F("facts__cost_earlier"), FloatField()),
         files=_Length(F("facts__changed_files")),
+        behaviour=Cast(F("facts__behaviour"), TextField()),
     )
     return [_observation(row, keys, tasks, flagged) for row in annotated.values_list(*_COLUMNS)]
 
@@ -255,7 +257,8 @@ def _observation(
     """One row of `_COLUMNS`. A run that has not begun has no roll-up: NULL everywhere."""
     run, experiment, arm, task, seed, status, exit_reason, verdict, limits_changed, got_message = row[:10]
     steps, requests, usage_unknown, uncached, read, write, output, reasoning, whole, cost = row[10:20]
-    cost_unknown, basis, earlier, earlier_unknown, seconds, memory, *tests, files, behaviour, kind = row[20:]
+    cost_unknown, basis, earlier, earlier_unknown, seconds, memory, *tests = row[20:30]
+    files, behaviour, kind, replies, format_errors = row[30:]
     ended = status == Run.Status.ENDED
     # An imported run without changed files may be one whose patch nobody recorded.
     files_known = ended and not (kind == Experiment.Kind.IMPORTED and not files)
@@ -291,6 +294,8 @@ def _observation(
         behaviour=_behaviour(behaviour),
         cost_earlier_unknown=earlier_unknown or 0,
         input_total=whole,
+        replies=replies,
+        format_errors=format_errors,
     )
 
 
@@ -302,10 +307,12 @@ def _both(passed: int | None, total: int | None) -> tuple[int, int] | None:
     return None if passed is None or total is None else (passed, total)
 
 
-def _behaviour(stored: Mapping[str, Any] | None) -> Behaviour | None:
-    """What the roll-up holds of it; None where an older release or nobody recorded it."""
+def _behaviour(stored: str | None) -> Behaviour | None:
+    """What the roll-up's JSON holds of it; None where an older release or nobody recorded it."""
+    # This reader takes a third of the time of the standard library's.
+    fields = from_json(stored) if stored else None
     try:
-        return Behaviour(**stored) if stored else None
+        return Behaviour(**fields) if fields else None
     except TypeError:
         # Rolled up by another release: rebuilding the roll-ups brings it up to date.
         return None
