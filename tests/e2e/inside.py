@@ -91,5 +91,7 @@ def _story(run_id: int) -> dict[str, Any]:
 
 def _facts(facts: RunFacts) -> dict[str, Any]:
     values = model_to_dict(facts)
-    cost = values["cost"]
-    return values | {"cost": None if cost is None else Decimal(cost).normalize()}
+    dollars = {name: values[name] for name in ("cost", "cost_earlier")}
+    return values | {
+        name: None if value is None else Decimal(value).normalize() for name, value in dollars.items()
+    }
