@@ -104,6 +104,30 @@ def _kappa_error(table: np.ndarray, rows: np.ndarray, columns: np.ndarray, kappa
     return math.sqrt(max(0.0, on + off - rest) / n) / (1 - expected)
 
 
+def fleiss(ratings: Sequence[Sequence[Hashable]]) -> float | Unknown:
+    """Fleiss' kappa of several raters, who may be others for each item: `ratings` are the labels by item.
+
+    Raises:
+        ValueError: items with different numbers of labels, or with one.
+    """
+    numbers = {len(labels) for labels in ratings}
+    if not ratings:
+        return Unknown(NO_ITEM)
+    if len(numbers) > 1 or min(numbers) < 2:
+        raise ValueError("each item needs the same number of labels, two at least")
+    (raters,) = numbers
+    counted = [Counter(labels) for labels in ratings]
+    shares = {
+        label: sum(one[label] for one in counted) / raters / len(counted) for one in counted for label in one
+    }
+    expected = math.fsum(share**2 for share in shares.values())
+    if expected == 1:
+        return Unknown(ONE_LABEL)
+    agreeing = sum(count * (count - 1) for one in counted for count in one.values())
+    seen = agreeing / (raters * (raters - 1)) / len(counted)
+    return (seen - expected) / (1 - expected)
+
+
 class Alpha(NamedTuple):
     """Krippendorff's alpha over any number of raters and gaps. `n` counts items that two or more labelled."""
 

@@ -164,6 +164,8 @@ def bootstrap_ratio(pairs: Sequence[Pair], *, level: float = LEVEL) -> Interval 
     resolved = np.array([one.resolved for one in pairs])
     if len(pairs) < 2 or not resolved.any():
         return Unknown("it needs two tasks and one that was resolved")
+    if len({(one.cost, one.resolved) for one in pairs}) == 1:
+        return Unknown("the resamples are all alike")
 
     def ratio(cost: np.ndarray, solved: np.ndarray, axis: int = -1) -> np.ndarray:
         total = solved.sum(axis=axis)

@@ -227,6 +227,8 @@ def clustered_difference(
 
 
 _MOST_EXACT = 20
+_RESAMPLES = 9_999
+_SEED = 20260101
 
 
 def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unknown:
@@ -243,7 +245,7 @@ def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unk
     # As many as there are ways are all the ways.
     resamples = 2**_MOST_EXACT if len(moved) <= _MOST_EXACT else 99_999
     found = stats.permutation_test(
-        (moved,), _mean_of, permutation_type="samples", n_resamples=resamples, rng=20260101, vectorized=True
+        (moved,), _mean_of, permutation_type="samples", n_resamples=resamples, rng=_SEED, vectorized=True
     )
     return Tested(float(found.pvalue), "sign-flip permutation")
 
@@ -251,6 +253,89 @@ def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unk
 def _mean_of(values: np.ndarray, axis: int = -1) -> np.ndarray:
     mean: np.ndarray = values.mean(axis=axis)
     return mean
+
+
+def wilcoxon(first: Sequence[float], second: Sequence[float]) -> Tested | Unknown:
+    """Wilcoxon's signed ranks: how large the differences are counts by its order alone."""
+    # A second to load, and only this needs it.
+    from scipy import stats
+
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not differences:
+        return Unknown(NO_PAIR)
+    if not any(differences):
+        return Unknown(NEVER_DIFFER)
+    found = stats.wilcoxon(differences)
+    return Tested(float(found.pvalue), "Wilcoxon signed ranks", float(found.statistic))
+
+
+class Resampled(NamedTuple):
+    """The difference's interval and standard error from samples drawn again; digits move with the library."""
+
+    interval: Interval
+    error: float
+    method: str
+
+
+def bootstrap(
+    first: Sequence[float],
+    second: Sequence[float],
+    clusters: Sequence[Hashable] | None = None,
+    *,
+    level: float = LEVEL,
+) -> Resampled | Unknown:
+    """The difference with tasks drawn again (BCa), or whole repositories where `clusters` names them.
+
+    Raises:
+        ValueError: other numbers of tasks.
+    """
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if len(differences) < 2:
+        return Unknown(NO_PAIR if not differences else "one task says nothing about others")
+    if len(set(differences)) == 1:
+        return Unknown(NEVER_DIFFER if differences[0] == 0 else "they differ by the same on every task")
+    if clusters is None:
+        ones = [1.0] * len(differences)
+        return _drawn_again(differences, ones, "BCa", "bootstrap over tasks, BCa", level)
+    sums: dict[Hashable, list[float]] = {}
+    for difference, cluster in zip(differences, clusters, strict=True):
+        sums.setdefault(cluster, []).append(difference)
+    if len(sums) < 2:
+        return Unknown("all tasks are of one repository")
+    totals = [math.fsum(found) for found in sums.values()]
+    sizes = [float(len(found)) for found in sums.values()]
+    return _drawn_again(totals, sizes, "percentile", "bootstrap over repositories, percentile", level)
+
+
+def _drawn_again(
+    totals: Sequence[float],
+    sizes: Sequence[float],
+    kind: Literal["BCa", "percentile"],
+    method: str,
+    level: float,
+) -> Resampled | Unknown:
+    """The ratio of both sums, their pairs drawn again."""
+    # A second to load, and only this needs it.
+    import numpy as np
+    from scipy import stats
+
+    def ratio(total: np.ndarray, size: np.ndarray, axis: int = -1) -> np.ndarray:
+        found: np.ndarray = total.sum(axis=axis) / size.sum(axis=axis)
+        return found
+
+    drawn = stats.bootstrap(
+        (np.array(totals), np.array(sizes)),
+        ratio,
+        paired=True,
+        n_resamples=_RESAMPLES,
+        confidence_level=level,
+        method=kind,
+        rng=np.random.default_rng(_SEED),
+    )
+    low, high = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
+    if not math.isfinite(low + high) or low == high:
+        return Unknown("the resamples are all alike")
+    return Resampled(Interval(low, high), float(drawn.standard_error), method)
 
 
 Correction = Literal["holm", "benjamini-hochberg"]

@@ -47,6 +47,14 @@ def test_three_raters_and_gaps() -> None:
     assert gaps.alpha == near(0.663957)
 
 
+def test_three_raters_by_fleiss() -> None:
+    assert agreement.fleiss(list(zip(FIRST, SECOND, THIRD, strict=True))) == near(0.690987)
+    assert agreement.fleiss([]) == Unknown(agreement.NO_ITEM)
+    assert agreement.fleiss(["WW", "WW"]) == Unknown(agreement.ONE_LABEL)
+    with pytest.raises(ValueError, match="the same number of labels"):
+        agreement.fleiss(["WW", "WWM"])
+
+
 @pytest.mark.parametrize(("table", "expected"), [([[85, 5], [5, 5]], 0.444444), ([[45, 5], [5, 45]], 0.8)])
 def test_the_same_raw_agreement_is_not_the_same_kappa(table: list[list[int]], expected: float) -> None:
     pairs = [(row, column) for row in (0, 1) for column in (0, 1) for _ in range(table[row][column])]

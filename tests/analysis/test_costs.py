@@ -27,6 +27,8 @@ def test_the_ratio_and_its_errors() -> None:
     found = ratio(R1)
     assert (found.spend, found.resolved, found.value) == (near(4.97), 7, near(0.71))
     assert found.error == near(0.272192)
+    # Divided by n rather than n - 1, as instrumental variables without a correction have it.
+    assert found.error * (11 / 12) ** 0.5 == near(0.260604)
     assert found.clustered == near(0.101960)
     assert found.interval == Interval(near(0.334915), near(1.505159))  # type: ignore[arg-type]
     assert found.fieller == Interval(near(0.313025), near(2.029035))  # type: ignore[arg-type]
@@ -58,6 +60,7 @@ def test_what_cannot_be_estimated_says_why() -> None:
     assert costs.cost_per_resolved([]) == Unknown("there is no task")
     assert isinstance(costs.cost_per_resolved([Pair(1, 1)]), Unknown)
     assert isinstance(costs.bootstrap_ratio([Pair(1, 0), Pair(1, 0)]), Unknown)
+    assert costs.bootstrap_ratio([Pair(0.5, 1)] * 5) == Unknown("the resamples are all alike")
     one_place = ratio([Pair(1, 1, "a"), Pair(2, 0, "a"), Pair(1, 1, "a")])
     assert isinstance(one_place.clustered, Unknown)
     with pytest.raises(ValueError, match="two tasks"):

@@ -116,6 +116,37 @@ def test_signs_flipped_in_every_way() -> None:
     assert found.p == near(0.027344)
 
 
+def test_ranks_of_the_differences() -> None:
+    found = paired.wilcoxon(FIRST, SECOND)
+    assert not isinstance(found, Unknown)
+    assert (found.p, found.statistic) == (near(0.019694), 3.5)
+    assert paired.wilcoxon([], []) == Unknown(paired.NO_PAIR)
+    assert paired.wilcoxon([0.5], [0.5]) == Unknown(paired.NEVER_DIFFER)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "low", "high", "error"),
+    [(None, 0.05, 0.225, 0.045058), (REPOSITORIES, 0.05, 0.2, 0.039342)],
+)
+def test_tasks_or_repositories_drawn_again(
+    clusters: list[int] | None, low: float, high: float, error: float
+) -> None:
+    found = paired.bootstrap(FIRST, SECOND, clusters)
+    assert not isinstance(found, Unknown)
+    # Digits move with the library's version.
+    assert found.interval == pytest.approx((low, high), abs=0.015)
+    assert found.error == pytest.approx(error, abs=0.015)
+
+
+def test_what_cannot_be_drawn_again_says_why() -> None:
+    assert paired.bootstrap([], []) == Unknown(paired.NO_PAIR)
+    assert isinstance(paired.bootstrap([1.0], [0.0]), Unknown)
+    assert paired.bootstrap([0.5, 1.0], [0.5, 1.0]) == Unknown(paired.NEVER_DIFFER)
+    assert "by the same on every task" in str(paired.bootstrap([1.0, 0.5], [0.5, 0.0]))
+    assert "one repository" in str(paired.bootstrap([1.0, 0.5], [0.5, 0.5], ["a", "a"]))
+    assert "all alike" in str(paired.bootstrap([1.0, 0.5, 1.0, 0.5], [0.5, 0.5] * 2, ["a", "a", "b", "b"]))
+
+
 P = [0.001, 0.011, 0.03, 0.04, 0.2]
 
 
