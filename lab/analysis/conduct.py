@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lab.analysis.counting import Switches, by_arm, considered
+from lab.analysis.estimates import Unknown
 from lab.analysis.observations import Behaviour, Observation
 from lab.analysis.run_traits import (
     FAILURES,
@@ -41,6 +42,7 @@ from lab.analysis.spreads import Spread, spread
 
 KINDS = ("read", "edit", "test", "shell", "final")
 TIMES = ("model", "tools", "waiting")
+NO_WAITING = "no run's record says how long it waited"
 _TIMES = frozenset({"time:model", "time:tools", "time:waiting", "time:unknown"})
 
 
@@ -72,11 +74,13 @@ class ToolUse(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """Verification: shares of runs.
+    """Verification, as shares of runs.
 
-    `tested`: at least one test run. `cycled`: at least one edit that a test run followed. `tested_last`: of
-    runs that edited, those with a test run after the last edit; `no_edit` runs edited nothing, and it does
-    not apply to them. `cycles`: how often in a run a test run followed an edit.
+    A test run is a command that starts a known test runner, whatever its result; a script of the agent's own
+    is none, and what such a script changes is no edit. `tested`: at least one test run. `cycled`: at least
+    one edit that a test run followed. `tested_last`: of runs that edited, those with a test run after the
+    last edit; `no_edit` runs edited nothing, and it does not apply to them. `cycles`: how often in a run a
+    test run followed an edit.
     """
 
     tested: Share
@@ -97,7 +101,7 @@ class Repeats(NamedTuple):
 class TimeSplit(NamedTuple):
     """Parts of a whole, in `TIMES`' order, in seconds of the runs of which all parts are known.
 
-    Two parts where no run's waiting is known (`run_traits.timed`); three otherwise.
+    Where no run's waiting is known (`run_traits.timed`) the other two are the whole, and it is an Unknown.
     """
 
     parts: tuple[Share, ...]
@@ -319,6 +323,8 @@ def _time(whole: Sequence[Observation]) -> TimeSplit:
     keys = [f"time:{name}" for name in TIMES[: len(parts)]]
     groups = Groups([run.task for run, _ in known])
     shares = ratio_shares(keys, parts, None, groups, "seconds", unknown=unknown)
+    if len(parts) < len(TIMES):
+        shares += (Share("time:waiting", 0, 0, "seconds", Unknown(NO_WAITING), len(whole)),)
     return TimeSplit(shares, math.fsum(share.part for share in shares), len(known), unknown)
 
 
