@@ -57,7 +57,8 @@ def _row(row: Row, cells: list[tuple[Column, Cell, int]], plot: str) -> str:
     linked = f'<a href="{escape(row.url)}">{name}</a>' if row.url else name
     second = f' <span class="second">{visible_html(row.second)}</span>' if row.second else ""
     shown = "".join(_cell(column, cell, number) for column, cell, number in cells)
-    head = f'<th scope="row" title="{name}">{mark(row.shape)}{linked}{second}</th>'
+    letter = f'<span class="letter">{escape(row.letter)}</span> ' if row.letter else ""
+    head = f'<th scope="row" title="{name}">{mark(row.shape)}{letter}{linked}{second}</th>'
     return f'<tr data-row tabindex="-1">{head}{plot}{shown}</tr>'
 
 

@@ -40,13 +40,17 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a row is about, and its cells. `series` is the mark of an arm in plots, from 1; 0 without one."""
+    """What a row is about, and its cells. `series` is the mark of an arm in plots, from 1; 0 without one.
+
+    `letter` is what lights and pairs call the arm; `second` says more of what the row is about.
+    """
 
     name: str
     cells: tuple[Cell, ...]
     series: int = 0
     url: str = ""
     second: str = ""
+    letter: str = ""
 
     @property
     def shape(self) -> int:

@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from lab.analysis import counting
 from lab.models import Experiment
+from lab.render import numbers
 from lab.services.analysis import Observed, Selection
 from lab.web.analysis_parts import Shown
 
@@ -58,20 +59,20 @@ def head(observed: Observed) -> Head:
         f"{number:,} {word}{'' if number == 1 else 's'}"
         for number, word in ((len(observed.arms), "arm"), (len(observed.tasks), "task"), (seeds, "seed"))
     )
-    numbers = observed.selection.experiments
-    if len(numbers) > MOST_NAMED:
-        words += f" from {len(numbers):,} experiments"
+    chosen = observed.selection.experiments
+    if len(chosen) > MOST_NAMED:
+        words += f" from {len(chosen):,} experiments"
     return Head(
         words,
-        _experiments(numbers) if len(numbers) <= MOST_NAMED else [],
-        f"{len(observed.observations):,}",
+        _experiments(chosen) if len(chosen) <= MOST_NAMED else [],
+        numbers.plural(len(observed.observations), "run"),
         _parts(shown),
         _switches(shown),
     )
 
 
-def _experiments(numbers: tuple[int, ...]) -> list[tuple[str, str]]:
-    names = Experiment.objects.filter(pk__in=numbers).order_by("pk").values_list("pk", "name")
+def _experiments(chosen: tuple[int, ...]) -> list[tuple[str, str]]:
+    names = Experiment.objects.filter(pk__in=chosen).order_by("pk").values_list("pk", "name")
     return [(name or f"experiment {number}", reverse("experiment", args=[number])) for number, name in names]
 
 

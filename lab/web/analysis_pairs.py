@@ -237,7 +237,8 @@ def _pair_row(shown: Shown, one: PairResult) -> Row:
         else Cell(f"{100 * one.detectable:.1f}", (one.detectable,)),
         Cell(one.method, (one.method,)),
     )
-    return Row(f"{shown.name(one.first)} − {shown.name(one.second)}", cells, 0, url)
+    pair = f"{shown.letter(one.first)} − {shown.letter(one.second)}"
+    return Row(pair, cells, 0, url, f"{shown.name(one.first)} − {shown.name(one.second)}")
 
 
 def _signed_interval(interval: Interval | Unknown) -> Cell:

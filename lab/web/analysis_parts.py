@@ -93,10 +93,13 @@ class Shown:
     def row(self, arm: str, cells: Iterable[Cell]) -> Row:
         """An arm's row: its mark, its name and a link to its runs."""
         found = self.arms[arm]
-        return Row(found.name, tuple(cells), found.series, self.behind(arm))
+        return Row(found.name, tuple(cells), found.series, self.behind(arm), letter=found.letter)
 
     def name(self, arm: str) -> str:
         return self.arms[arm].name
+
+    def letter(self, arm: str) -> str:
+        return self.arms[arm].letter
 
     def series(self, arm: str) -> int:
         return self.arms[arm].series

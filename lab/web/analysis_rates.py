@@ -54,7 +54,7 @@ def _subtitle(rates: Sequence[ArmRate]) -> str:
 def _table(shown: Shown, rates: Sequence[ArmRate]) -> Table:
     least = min((one.k for one in rates), default=1)
     same = {one.k for one in rates} == {least}
-    k = str(least) if same and least else "k"
+    k = str(least) if same and least > 1 else "k"
     columns = (
         Column("rate", ("resolve_rate",), "mean over tasks of the mean over runs (avg@k)"),
         Column("95 % interval", ("rate_low", "rate_high")),

@@ -103,7 +103,7 @@ def differences(shown: Shown, pairs: Sequence[PairResult]) -> Plot | None:
     """Each pair's difference with its interval, around 0. None for a single pair, which is a sentence."""
     if len(pairs) < 2:
         return None
-    names = [f"{short(shown.name(one.first))} − {short(shown.name(one.second))}" for one in pairs]
+    names = [f"{shown.letter(one.first)} − {shown.letter(one.second)}" for one in pairs]
     data: list[Trace] = []
     notes: list[Trace] = []
     for row, one in enumerate(pairs):

@@ -1,0 +1,246 @@
+"""The page of an analysis: its numbers are those of the formulas, and each leads to exactly its runs."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+import zipfile
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from lab.models import Flag, Run, RunFacts
+from tests import builders
+from tests.web import analysed
+from tests.web.analysed import Analysed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def made(db: None) -> Analysed:
+    return analysed.make()
+
+
+def page_of(client: Client, address: str = "/analysis/") -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content.decode()[:2000]
+    return answer.content.decode()
+
+
+def table_of(client: Client, name: str, query: str = "") -> list[dict[str, str]]:
+    answer = client.get(f"/analysis/{name}.csv?{query}")
+    assert answer.status_code == 200
+    return list(csv.DictReader(io.StringIO(answer.content.decode())))
+
+
+def runs_at(client: Client, address: str) -> set[int]:
+    """All runs behind an address, page by page."""
+    found: set[int] = set()
+    for number in (1, 2, 3):
+        text = page_of(client, f"{address}&page={number}")
+        found |= analysed.listed(text)
+        if 'rel="next"' not in text:
+            break
+    return found
+
+
+def close(text: str, expected: float) -> bool:
+    return float(text) == pytest.approx(expected, abs=5e-7)
+
+
+def test_rates_intervals_and_envelopes_are_those_of_the_formulas(viewer: Client, made: Analysed) -> None:
+    first, second = table_of(viewer, "resolve-rate")
+    assert close(first["resolve_rate"], 0.5)
+    assert close(second["resolve_rate"], 0.375)
+    # Student's t with 19 degrees of freedom on the standard error 0.094242.
+    assert close(first["rate_low"], 0.302749)
+    assert close(first["rate_high"], 0.697251)
+    assert (first["resolved"], first["runs"], first["k"]) == ("40", "80", "4")
+    assert close(first["pass_at_k"], 0.7)
+    assert close(first["pass_hat_k"], 0.3)
+    assert close(second["pass_at_k"], 0.6)
+    assert close(second["pass_hat_k"], 0.15)
+    line = table_of(viewer, "resolve-rate-sensitivity")[0]
+    assert close(line["standard_error"], 0.094242)
+    assert close(line["clustered_error"], 0.141145)
+    assert line["clusters"] == "5"
+    assert close(line["variance_between"], 0.150548)
+    assert close(line["variance_within"], 0.108333)
+    assert close(line["intraclass_correlation"], 0.581533)
+
+
+def test_the_paired_comparison_is_that_of_the_formulas_in_file_and_sentence(
+    viewer: Client, made: Analysed
+) -> None:
+    (pair,) = table_of(viewer, "pairs")
+    assert close(pair["difference"], 0.125)
+    assert close(pair["difference_low"], 0.028218)
+    assert close(pair["difference_high"], 0.221782)
+    assert close(pair["p"], 0.014089)
+    assert close(pair["minimum_detectable_difference"], 0.129546)
+    text = page_of(viewer)
+    for words in (
+        "+12.5 points",
+        "95 % interval +2.8 to +22.2",
+        "p = 0.014",
+        "Differences under 13.0 points",
+    ):
+        assert words in text
+    assert "Over 5 repositories, as a sensitivity check: p = 0.047" in text
+
+
+def test_cost_per_resolved_is_all_spend_over_what_was_resolved(viewer: Client, made: Analysed) -> None:
+    first, second = table_of(viewer, "cost-per-resolved")
+    assert close(first["cost_per_resolved"], 80 * 0.25 / 40)
+    assert close(second["cost_per_resolved"], 80 * 0.25 / 30)
+    assert (first["basis"], first["at_least"]) == ("price table", "False")
+    spend = table_of(viewer, "spend")[0]
+    assert (float(spend["resolved"]), float(spend["failed"]), float(spend["whole"])) == (10.0, 10.0, 20.0)
+
+
+def test_the_page_shows_the_numbers_of_the_files(viewer: Client, made: Analysed) -> None:
+    text = page_of(viewer)
+    for words in ("50.0 %", "30.3 to 69.7 %", "40 of 80", "37.5 %", "30 of 80", "160 runs", "160 valid"):
+        assert words in text
+    assert "2 arms × 20 tasks × 4 seeds" in text
+
+
+def test_a_number_leads_to_exactly_its_runs(viewer: Client, made: Analysed) -> None:
+    query = f"/analysis/runs/?experiment={made.experiment.pk}&arm={made.keys['A']}"
+    assert query + "&outcome=resolved" in analysed.links_of(page_of(viewer))
+    assert runs_at(viewer, query + "&outcome=resolved") == made.resolved("A")
+    assert runs_at(viewer, query + "&outcome=counted") == made.of("A")
+    assert runs_at(viewer, query + "&outcome=unresolved") == made.of("A") - made.resolved("A")
+    assert runs_at(viewer, query + "&seed=1&outcome=resolved") == made.resolved("A") & {
+        run for (_, _, seed), run in made.runs.items() if seed == 1
+    }
+
+
+def test_every_link_of_the_page_answers_with_runs(viewer: Client, made: Analysed) -> None:
+    builders.believable(builders.another_run(Run.objects.get(pk=made.runs["A", 0, 1]), seed=9))
+    links = analysed.links_of(page_of(viewer))
+    assert len(links) > 60
+    empty = [link for link in links if not analysed.listed(page_of(viewer, link))]
+    assert [link for link in empty if not re.search(r"outcome=(invalid|flagged)|figure=", link)] == []
+    for name in ("/analysis/", "/analysis/choose/", "/compare/", "/experiments/"):
+        for link in analysed.links_of(page_of(viewer), name)[:12]:
+            assert viewer.get(link).status_code in (200, 302), link
+
+
+def test_a_count_and_the_list_behind_it_are_of_the_same_length(viewer: Client, made: Analysed) -> None:
+    text = page_of(viewer)
+    counted = re.findall(r'<a href="([^"]+)"(?: class="strong")?>(\d+) of (\d+)</a>', text)
+    assert counted
+    for link, some, of in counted[:60]:
+        address = html.unescape(link)
+        number = len(runs_at(viewer, address))
+        assert number in (int(some), int(of)), address
+
+
+def test_invalid_and_flagged_runs_are_apart_and_the_switches_move_them(
+    viewer: Client, made: Analysed
+) -> None:
+    broken, flagged = made.runs["A", 0, 1], made.runs["B", 0, 1]
+    Run.objects.filter(pk=broken).update(exit_reason="tool_error")
+    RunFacts.objects.filter(run=broken).update(verdict="infrastructure")
+    Flag.objects.create(run_id=flagged, code="leaked_calls", event_seq=1)
+    text = page_of(viewer)
+    assert "159 valid" in text
+    assert "1 invalid, shown apart" in text
+    assert "1 flagged" in text
+    assert "39 of 79" in text
+    as_failures = page_of(viewer, "/analysis/?invalid=failures")
+    assert "39 of 80" in as_failures
+    assert "1 invalid, counted as failures" in as_failures
+    assert "29 of 79" in page_of(viewer, "/analysis/?flagged=out")
+    assert runs_at(viewer, "/analysis/runs/?outcome=invalid") == {broken}
+    assert runs_at(viewer, "/analysis/runs/?outcome=flagged") == {flagged}
+
+
+def test_plots_name_colours_by_role_and_every_point_has_its_interval(viewer: Client, made: Analysed) -> None:
+    text = page_of(viewer)
+    found = re.findall(r'<script id="description-([a-z0-9-]+)" type="application/json">(.*?)</script>', text)
+    plots: dict[str, Any] = {name: json.loads(html.unescape(body)) for name, body in found}
+    assert {"resolve-rate", "cost-rate", "spend"} <= plots.keys()
+    assert not re.search(r"#[0-9a-fA-F]{6}\b|rgba?\(", json.dumps(plots))
+    for point in plots["resolve-rate"]["data"]:
+        assert point["error_x"]["array"][0] > 0
+        assert point["error_x"]["arrayminus"][0] > 0
+    rate = plots["resolve-rate"]["data"][0]
+    assert rate["x"] == [50.0]
+    assert rate["marker"]["color"] == "@plot-1"
+    assert plots["resolve-rate"]["layout"]["xaxis"]["range"] == [0, 100]
+
+
+def test_all_tables_come_in_one_file_and_say_their_selection(viewer: Client, made: Analysed) -> None:
+    answer = viewer.get(f"/analysis/all.zip?experiment={made.experiment.pk}&flagged=out")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        names = archive.namelist()
+        assert len(names) == len(set(names)) > 15
+        rows = list(csv.DictReader(io.StringIO(archive.read("analysis/tasks.csv").decode())))
+    assert len(rows) == 20
+    assert rows[0]["selection"] == f"experiment={made.experiment.pk}&flagged=out"
+    assert (rows[0]["resolved"], rows[0]["runs"]) == ("8", "8")
+
+
+def test_the_list_of_tasks_is_narrowed_to_those_that_are_resolved_sometimes(
+    viewer: Client, made: Analysed
+) -> None:
+    def tasks_in(text: str) -> list[str]:
+        return re.findall(r">(task-\d\d)</a></th>", text)
+
+    assert len(tasks_in(page_of(viewer))) == 20
+    sometimes = [f"task-{place:02}" for place in (1, 2, 3, 5, 7, 8, 13, 14, 15, 16, 19)]
+    assert tasks_in(page_of(viewer, "/analysis/?band=sometimes")) == sometimes
+
+
+def test_one_arm_alone_is_no_comparison_and_the_page_says_why(viewer: Client, made: Analysed) -> None:
+    text = page_of(viewer, f"/analysis/?experiment={made.experiment.pk}&arm={made.keys['B']}")
+    assert "Not estimable, because one arm alone has nothing to be held against." in text
+    assert "40 of 80" not in text
+
+
+def test_a_lab_without_runs_names_the_next_action(viewer: Client) -> None:
+    text = page_of(viewer)
+    assert "no run has ended yet" in text
+    assert 'href="/">Launch runs' in text
+
+
+def test_a_selection_that_cannot_be_read_is_told_with_the_way_out(viewer: Client, made: Analysed) -> None:
+    answer = viewer.get("/analysis/?experiment=seven&seed=1")
+    assert answer.status_code == 400
+    assert "is not the number of an experiment" in html.unescape(answer.content.decode())
+    assert viewer.get("/analysis/choose/?experiment=seven").status_code == 400
+    assert viewer.get("/analysis/runs/?outcome=made-up").status_code == 400
+    assert viewer.get("/analysis/runs/?figure=made-up").status_code == 400
+    assert viewer.get("/analysis/runs/?effect=made-up").status_code == 400
+    assert viewer.get("/analysis/resolve-rate.csv?seed=x").status_code == 400
+    assert viewer.get("/analysis/no-such-table.csv").status_code == 404
+
+
+def test_the_form_holds_the_selection_and_leads_to_its_analysis(viewer: Client, made: Analysed) -> None:
+    address = f"/analysis/choose/?experiment={made.experiment.pk}&arm={made.keys['A']}&seed=2&flagged=out"
+    text = page_of(viewer, address)
+    for name, value in (
+        ("experiment", str(made.experiment.pk)),
+        ("arm", made.keys["A"]),
+        ("seed", "2"),
+        ("flagged", "out"),
+    ):
+        assert f'name="{name}" value="{value}" checked' in text
+    assert f'value="{made.keys["B"]}" checked' not in text
+    assert '<form method="get" action="/analysis/"' in text
+
+
+def test_names_that_hold_markup_are_text(viewer: Client, made: Analysed) -> None:
+    model = made.arms["A"].model
+    model.name = "</script><script>alert(1)</script>"
+    model.save(update_fields=["name"])
+    text = page_of(viewer)
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
