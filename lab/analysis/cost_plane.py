@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ RESAMPLES = 1_000
 # An arm is possibly on the frontier if nobody beats it in at least this share of the resamples.
 POSSIBLE = 0.05
 _KEPT = 4
+_PRECISION = 9
 
 
 class Place(NamedTuple):
@@ -137,26 +138,24 @@ def _drawn(tasks: int) -> np.ndarray:
     return counts.reshape(RESAMPLES, tasks).astype(float)
 
 
-class _Sums(NamedTuple):
-    """Of one arm, for each resample: how many of the drawn tasks it tried, their costs, what is resolved."""
-
-    tried: np.ndarray
-    cost: np.ndarray
-    resolved: np.ndarray
-
-
-def _resampled(known: Sequence[Trial], tasks: Sequence[str]) -> _Sums:
+def _sums(columns: np.ndarray) -> np.ndarray:
+    """What each column, a row a task, sums to in each resample."""
     import numpy as np
 
-    columns = np.zeros((len(tasks), 3))
-    by_task = counting.by_task(known)
-    for place, task in enumerate(tasks):
-        found = by_task.get(task, [])
-        if found:
-            resolved = sum(trial.resolved for trial in found)
-            columns[place] = (1, run_costs.spent(found) / len(found), resolved / len(found))
-    sums = _drawn(len(tasks)) @ columns
-    return _Sums(sums[:, 0], sums[:, 1], sums[:, 2])
+    # Not the matrix product: its threads wait for each other in a loop where other programs have the cores.
+    found: np.ndarray = np.einsum("rt,ct->rc", _drawn(len(columns)), np.ascontiguousarray(columns.T))
+    return found
+
+
+def _columns(known: Sequence[Trial], places: Mapping[str, int]) -> np.ndarray:
+    """Of one arm, a row a task: whether it tried it, what a run cost, the share of runs that resolved it."""
+    import numpy as np
+
+    columns = np.zeros((len(places), 3))
+    for task, found in counting.by_task(known).items():
+        resolved = sum(trial.resolved for trial in found)
+        columns[places[task]] = (1, run_costs.spent(found) / len(found), resolved / len(found))
+    return columns
 
 
 def _unbeaten(arms: Sequence[Sequence[Trial]]) -> list[float | Unknown]:
@@ -168,11 +167,13 @@ def _unbeaten(arms: Sequence[Sequence[Trial]]) -> list[float | Unknown]:
         return [Unknown("there is no other arm with costs of the same basis")] * len(arms)
     if len(tasks) < 2:
         return [Unknown(rates.ONE_TASK)] * len(arms)
-    sums = [_resampled(known, tasks) for known in arms]
+    places = {task: place for place, task in enumerate(tasks)}
+    sums = _sums(np.hstack([_columns(known, places) for known in arms]))
+    tried, cost, resolved = (sums[:, part::3].T for part in range(3))
     with np.errstate(divide="ignore", invalid="ignore"):
-        # An arm of whose tasks none was drawn is beaten by any other.
-        cost = np.array([np.where(one.tried > 0, one.cost / one.tried, np.inf) for one in sums])
-        rate = np.array([np.where(one.tried > 0, one.resolved / one.tried, -1.0) for one in sums])
+        # An arm of whose tasks none was drawn is beaten by any other. Equal arms stay equal when rounded.
+        cost = np.where(tried > 0, np.round(cost / tried, _PRECISION), np.inf)
+        rate = np.where(tried > 0, np.round(resolved / tried, _PRECISION), -1.0)
     shares: list[float | Unknown] = []
     for its_cost, its_rate in zip(cost, rate, strict=True):
         as_good = (cost <= its_cost) & (rate >= its_rate)
@@ -227,7 +228,7 @@ def _interval_of_difference(sides: Sequence[Sequence[Trial]]) -> Interval | Unkn
         pairs = run_costs.task_pairs(side, by_issue=False)
         if len(pairs) < 2:
             return Unknown(rates.ONE_TASK)
-        sums = _drawn(len(pairs)) @ np.array([(pair.cost, pair.resolved) for pair in pairs])
+        sums = _sums(np.array([(pair.cost, pair.resolved) for pair in pairs]))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios.append(sums[:, 0] / sums[:, 1])
     differences = ratios[0] - ratios[1]
