@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from django.db.models import Count, Q
 from django.db.models import Sum as SumOf
 from django.urls import reverse
-from django.utils.safestring import SafeString
 
 from lab.analysis import rates
 from lab.analysis.estimates import Estimate, Unknown
@@ -60,7 +59,7 @@ class ArmHead(NamedTuple):
     arm: Arm
     model: str
     rate: str
-    line: SafeString | str
+    line: str
     interval: str
     method: str
     beside: list[str]
@@ -183,7 +182,7 @@ def results_of(counted: Sequence[GridRun]) -> list[TaskResult]:
 
 def _rate_words(
     estimate: Estimate | Unknown, counted: Sequence[GridRun], preliminary: bool
-) -> tuple[str, SafeString | str, str, str]:
+) -> tuple[str, str, str, str]:
     if isinstance(estimate, Unknown):
         return "", "", str(estimate) if not preliminary else "none graded yet", ""
     resolved = sum(run.resolved for run in counted)
