@@ -40,7 +40,7 @@ def section(shown: Shown, rates: Sequence[ArmRate], published: Sequence[Referenc
 
 
 def _subtitle(rates: Sequence[ArmRate]) -> str:
-    tasks = {one.rate.tasks for one in rates}
+    tasks = {one.rate.tasks for one in rates} or {0}
     of = f"{min(tasks):,}" if len(tasks) == 1 else f"{min(tasks):,} to {max(tasks):,}"
     several = any(one.most > 1 for one in rates)
     what = "mean over {} tasks of the mean over runs" if several else "share of {} tasks, one run each"

@@ -108,6 +108,7 @@ class Addresses:
             "person_id": self._owner.pk,
             "token_id": self._token.pk,
             "token": "made-up",
+            "table": "resolve-rate",
             "what": "budget",
         }
         return known[name] if known.get(name) is not None else f"<{name}>"

@@ -209,6 +209,26 @@ def test_a_lab_without_runs_names_the_next_action(viewer: Client) -> None:
     text = page_of(viewer)
     assert "no run has ended yet" in text
     assert 'href="/">Launch runs' in text
+    assert table_of(viewer, "resolve-rate") == []
+    assert viewer.get("/analysis/all.zip").status_code == 200
+
+
+def test_an_experiment_that_has_only_begun_is_preliminary_and_breaks_nothing(viewer: Client) -> None:
+    run = builders.run(status=Run.Status.RUNNING)
+    text = page_of(viewer, f"/analysis/?experiment={run.experiment_id}")
+    assert "1 open, so all of this is preliminary" in text
+    assert "Not estimable, because there is no task." in text
+    assert viewer.get(f"/analysis/all.zip?experiment={run.experiment_id}").status_code == 200
+
+
+@pytest.mark.parametrize("outcome", ["resolved", "unresolved", "infrastructure"])
+def test_one_run_of_one_task_is_shown_with_what_cannot_be_said(viewer: Client, outcome: str) -> None:
+    run = builders.run()
+    builders.believable(run, outcome=outcome)
+    text = page_of(viewer, f"/analysis/?experiment={run.experiment_id}")
+    assert "Not estimable, because" in text
+    for link in analysed.links_of(text):
+        assert viewer.get(link).status_code == 200, link
 
 
 def test_a_selection_that_cannot_be_read_is_told_with_the_way_out(viewer: Client, made: Analysed) -> None:
