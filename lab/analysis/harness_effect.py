@@ -21,7 +21,10 @@ Fixed = Literal["model", "harness"]
 
 
 class ArmParts(NamedTuple):
-    """What an arm is made of; `key` is `Observation.arm`. `limits` is a digest: equal means the same."""
+    """What an arm is made of; `key` is `Observation.arm`. `limits` is a digest: equal means the same.
+
+    A harness or model that no record names is "": two of them need not be the same, and are on no slope.
+    """
 
     key: str
     harness: str
@@ -104,6 +107,8 @@ def slopes(runs: Iterable[Observation], switches: Switches, arms: Sequence[ArmPa
     for fixed in kinds:
         groups: dict[str, list[ArmParts]] = {}
         for arm in arms:
+            if not arm.harness or not arm.model:
+                continue
             groups.setdefault(getattr(arm, fixed), []).append(arm)
         found += [
             _slope(fixed, name, members, counted)

@@ -101,6 +101,12 @@ def test_arms_that_differ_in_limits_alone_are_no_slope_and_no_contrast() -> None
     assert harness_effect.UNCORRECTED in slope.caution
 
 
+def test_an_arm_whose_model_nobody_recorded_is_on_no_slope() -> None:
+    nameless = [ArmParts("1.9.", "1", "", ""), ArmParts("2.9.", "2", "", "")]
+    assert slopes([], ALL_IN, nameless) == []
+    assert only(slopes([], ALL_IN, [LEAF, OTHER, *nameless])).points[0].arm == LEAF
+
+
 def test_both_directions_come_models_first() -> None:
     found = slopes([], ALL_IN, [TEACHER, OTHER, LEAF])
     assert [(slope.fixed, slope.name) for slope in found] == [("model", "1"), ("harness", "1")]
