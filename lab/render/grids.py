@@ -186,11 +186,11 @@ def _told(cell: Cell, word: str) -> str:
 
 def _now(cell: Cell) -> str:
     if cell.since_ms is None:
-        return f'<span class="now">{visible_html(cell.now)}</span>'
+        return f'<span class="now"><span>{visible_html(cell.now)}</span></span>'
     since = dt.datetime.fromtimestamp(cell.since_ms / 1000, dt.UTC)
     return (
-        f'<span class="now">{visible_html(cell.now)} <time class="clock" datetime="{since.isoformat()}"'
-        f' data-since="{cell.since_ms}">since {since:%H:%M:%S}</time></span>'
+        f'<span class="now"><span>{visible_html(cell.now)}</span> '
+        f'<time class="clock" datetime="{since.isoformat()}" data-since="{cell.since_ms}">since {since:%H:%M:%S}</time></span>'
     )
 
 

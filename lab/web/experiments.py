@@ -29,6 +29,8 @@ from lab.web.http import for_role, holds
 PAGE = 100
 # More rows than this are shown in the compact form unless asked.
 FULL_ROWS = 40
+# Names of tasks up to so many characters fit in the column of every window.
+_SHORT_NAME = 18
 # What a list may be narrowed to: its key in the address, its word, and what it means.
 _FILTERS = {
     "": ("all", Q()),
@@ -94,6 +96,7 @@ def experiment_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "summary": summary,
         "shown": shown,
         "table": grid_html(grid.rows(sort=shown.sort), grid.heads, show=shown.show),
+        "long_names": any(len(task.slug) > _SHORT_NAME for task in grid.tasks),
         "mark": grid.mark,
         "socket": f"/ws/experiments/{pk}/grid/",
         "sampling": grid_summaries.sampling_differences(grid.arms),
