@@ -17,7 +17,7 @@ from lab.web import charts
 from lab.web.analysis_parts import Panel, Section, Shown, rate_cells, text_column
 
 # So many tasks that only one resolves are named at once; the rest open on demand.
-NAMED = 12
+NAMED = 8
 
 
 class OnlyTask(NamedTuple):
@@ -94,7 +94,7 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairS
         _clustered(one),
         _cost(chosen.cost),
         _overlap(one, first.name, second.name),
-        _discordant(one, first.name, second.name),
+        _discordant(one, first.letter, second.letter),
         [_only(shown, first.name, one.first_only), _only(shown, second.name, one.second_only)],
         shown.page("paired", pair=(one.second, one.first)),
         [(arm.key, arm.name, arm.key == one.first, arm.key == one.second) for arm in shown.observed.arms],

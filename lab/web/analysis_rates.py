@@ -84,7 +84,9 @@ def _cells(shown: Shown, one: ArmRate, note: str) -> list[Cell]:
         Cell(of, (one.rate.resolved, one.rate.runs), shown.behind(one.arm, outcome="resolved")),
         _other_rate(one.invalid_as_failures, shown.behind(one.arm, outcome="invalid")),
         _other_rate(one.without_flagged, shown.behind(one.arm, outcome="flagged")),
-        at_k._replace(text=f"{at_k.text} {note}".strip(), values=(one.k, *at_k.values)),
+        at_k._replace(
+            text=at_k.text if at_k.why else f"{at_k.text} {note}".strip(), values=(one.k, *at_k.values)
+        ),
         estimate_cell(one.pass_hat_k),
     ]
 

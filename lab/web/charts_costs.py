@@ -16,6 +16,9 @@ from lab.web.charts import known, note, rows, short, spread, stacked
 
 # Marks with intervals on a curve: enough to read it, few enough to tell curves apart.
 CURVE_MARKS = 4
+# How high a name is in points of percent, and how high one may stand.
+NAME_HEIGHT = 5.0
+MOST_HIGH = 101.0
 BUCKET_WORDS: dict[BucketName, str] = {
     "resolved": "resolved",
     "failed": "failed",
@@ -71,7 +74,12 @@ def spend(shown: Shown, arms: Sequence[ArmSpend], buckets: Sequence[BucketName])
                 for row, (total, part) in enumerate(zip(totals, at_least, strict=True))
             ],
         },
-        {"height": 140 + 44 * len(arms), "showlegend": True, "legend": {"orientation": "h", "y": -0.25}},
+        {
+            "height": 190 + 44 * len(arms),
+            "margin": {"t": 110},
+            "showlegend": True,
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        },
         size=f"rows-{min(len(arms), 15)}",
     )
 
@@ -258,27 +266,16 @@ def _pareto_lines(priced: Sequence[_At], right: float) -> list[Trace]:
 
 
 def _names(shown: Shown, priced: Sequence[_At], most: float) -> list[Trace]:
-    """A name beside each point, on the side where fewer other points are."""
+    """A name beside each point; those of points near each other are moved apart."""
     found = []
-    for one in priced:
-        x, y = one.x[0], one.rate[0]
-        below = any(
-            abs(other.x[0] - x) < most * 0.25 and 0 <= other.rate[0] - y < 12
-            for other in priced
-            if other is not one
-        )
-        right = x > most * 0.65
-        found.append(
-            note(
-                short(shown.name(one.place.arm)),
-                x,
-                y,
-                xanchor="right" if right else "left",
-                yanchor="top" if below else "bottom",
-                xshift=-8 if right else 8,
-                yshift=-4 if below else 4,
-            )
-        )
+    for on_right in (False, True):
+        side = [one for one in priced if (one.x[0] > most * 0.65) == on_right]
+        places = spread([one.rate[0] + 3 for one in side], NAME_HEIGHT)
+        # What was moved above the frame goes down together.
+        over = max(0.0, max(places, default=0.0) - MOST_HIGH)
+        for one, y in zip(side, places, strict=True):
+            anchor = {"xanchor": "right", "xshift": -8} if on_right else {"xanchor": "left", "xshift": 8}
+            found.append(note(short(shown.name(one.place.arm)), one.x[0], y - over, **anchor))
     return found
 
 

@@ -111,11 +111,19 @@ function redraw() {
   for (const box of drawn.keys()) safely(box);
 }
 
+// Texts of a plot may hold tags, which would become style attributes: none of ours does.
+function plain(text) {
+  return text.replaceAll("<", "‹").replaceAll(">", "›");
+}
+
 // A picture for a paper stands alone: with title, subtitle, a ground, and the names that the table beside it gives.
 export async function imageOf(box, format) {
   const library = await plotly();
   const description = described(box);
-  const title = { text: `<b>${description.title}</b><br><span style="font-size:12px">${description.subtitle}</span>`, x: 0, xref: "paper", xanchor: "left", font: { size: 15, color: "@ink" } };
+  const title = {
+    text: plain(description.title), font: { size: 15, color: "@ink", weight: 600 }, x: 0.02, xref: "container", xanchor: "left", y: 0.98, yref: "container", yanchor: "top",
+    subtitle: { text: plain(description.subtitle), font: { size: 12, color: "@ink-2" } },
+  };
   const { data, layout } = figure(box, merged({ paper_bgcolor: "@surface", title, margin: { t: 72 } }, description.image ?? {}));
   const height = description.image?.height ?? Math.max(box.clientHeight + 64, 260);
   return library.toImage({ data, layout }, { format, width: IMAGE.width, height, scale: format === "png" ? IMAGE.scale : 1 });
