@@ -190,7 +190,8 @@ def _now(cell: Cell) -> str:
     since = dt.datetime.fromtimestamp(cell.since_ms / 1000, dt.UTC)
     return (
         f'<span class="now"><span>{visible_html(cell.now)}</span> '
-        f'<time class="clock" datetime="{since.isoformat()}" data-since="{cell.since_ms}">since {since:%H:%M:%S}</time></span>'
+        f'<time class="clock" datetime="{since.isoformat()}" data-since="{cell.since_ms}">'
+        f"since {since:%H:%M:%S}</time></span>"
     )
 
 
