@@ -78,7 +78,7 @@ class Detectable(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """All arms together; None where some arm is unknown, the letters of those are listed.
+    """All arms together; None where some arm is unknown.
 
     `clock` is the time by the wall on the `slots` that can be used, if nothing else runs.
     """
@@ -92,9 +92,6 @@ class Forecast(NamedTuple):
     seconds: Expected | None
     clock: Expected | None
     slots: int
-    no_tokens: list[str]
-    no_dollars: list[str]
-    no_seconds: list[str]
     lights: list[Light]
     detectable: list[Detectable]
     more_pairs: int
@@ -120,21 +117,18 @@ def forecast(resolved: Resolved) -> Forecast:
     each = len(resolved.tasks) * len(resolved.plan.seeds)
     seen = _earlier(plans)
     arms = [_of_arm(letter_of(index), plan, each, seen) for index, plan in enumerate(plans)]
-    seconds = _together([arm.seconds for arm in arms])
+    seconds = together([arm.seconds for arm in arms])
     pairs = _detectable(resolved, plans)
     return Forecast(
         runs=each * len(plans),
         arms=arms,
-        tokens=_together([arm.tokens for arm in arms]),
+        tokens=together([arm.tokens for arm in arms]),
         tokens_at_least=any(arm.tokens_at_least for arm in arms),
-        dollars=_together([arm.dollars for arm in arms]),
-        known_dollars=_together([arm.dollars for arm in arms if arm.dollars is not None]),
+        dollars=together([arm.dollars for arm in arms]),
+        known_dollars=together([arm.dollars for arm in arms if arm.dollars is not None]),
         seconds=seconds,
         clock=_clock(seconds, arms, plans, resolved.plan.concurrency),
         slots=_slots(resolved.plan.concurrency),
-        no_tokens=[arm.letter for arm in arms if arm.tokens is None],
-        no_dollars=[arm.letter for arm in arms if arm.dollars is None],
-        no_seconds=[arm.letter for arm in arms if arm.seconds is None],
         lights=lights_of_arms(unsaved_arms(plans)),
         detectable=pairs[:_PAIRS_LISTED],
         more_pairs=max(0, len(pairs) - _PAIRS_LISTED),
@@ -275,7 +269,7 @@ def _expected(moments: tuple[float, float] | None, earlier: int, runs: int) -> E
     return Expected(mean * runs, max(0.0, mean * runs - half), mean * runs + half)
 
 
-def _together(parts: Sequence[Expected | None]) -> Expected | None:
+def together(parts: Sequence[Expected | None]) -> Expected | None:
     """The sum, None where a part is unknown or there is none."""
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):

@@ -185,10 +185,15 @@ def _few_tasks(forecast: Forecast) -> Iterator[Caution]:
     if blind:
         worst = max(blind, key=lambda pair: pair.high)
         needed = power.tasks_needed(WANTED_DIFFERENCE, worst.share)
+        least = (
+            f"only a difference of {100 * worst.high:.0f} points or more"
+            if worst.high < 1
+            else "no difference"
+        )
         yield Caution(
             "warns",
-            f"With {plural(worst.tasks, 'task')} and one seed only a difference of {100 * worst.high:.0f} "
-            f"points or more would be found; one of {100 * WANTED_DIFFERENCE:.0f} points takes {needed:,} tasks.",
+            f"With {plural(worst.tasks, 'task')} and one seed {least} would be found; "
+            f"one of {100 * WANTED_DIFFERENCE:.0f} points takes {needed:,} tasks.",
         )
 
 

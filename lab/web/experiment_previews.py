@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from django.http import QueryDict
+
+from lab.render.numbers import plural
 from lab.services import experiment_forecasts, experiment_plans, experiment_warnings
 from lab.services.comparisons import Light
 from lab.services.errors import FieldErrors
@@ -62,7 +65,7 @@ def preview_of(form: ExperimentForm) -> Preview:
         resolved = experiment_plans.resolve(experiment_plans.checked(raw))
         found = experiment_forecasts.forecast(resolved)
     except FieldErrors as error:
-        return Preview(problem=next(iter(error.errors.values())))
+        return Preview(problem=_problem(error.errors))
     counted = (
         (len(resolved.tasks), "task"),
         (len(found.arms), "arm"),
@@ -80,38 +83,48 @@ def preview_of(form: ExperimentForm) -> Preview:
     )
 
 
+def _problem(errors: Mapping[str, str]) -> str:
+    """The first mistake, with the name of its field where that is on the form."""
+    form = ExperimentForm(QueryDict())
+    form.take_errors(errors)
+    _, label, text = form.listed_errors[0]
+    return f"{label}: {text}" if label else text
+
+
 def _figures(found: Forecast) -> list[Figure]:
+    tokens = [(arm.letter, arm.tokens) for arm in found.arms]
+    seconds = [(arm.letter, arm.seconds) for arm in found.arms]
+    at_least = "at least " if found.tokens_at_least else ""
     return [
-        _sum("Tokens", found.tokens, _tokens, found.no_tokens, len(found.arms), found.tokens_at_least),
+        _sum("Tokens", tokens, _tokens, "no earlier run", at_least),
         _cost(found),
-        _sum("Work of agents", found.seconds, _time, found.no_seconds, len(found.arms)),
+        _sum("Work of agents", seconds, _time, "no earlier run"),
         _clock(found),
     ]
 
 
 def _sum(
     label: str,
-    expected: Expected | None,
+    parts: Sequence[tuple[str, Expected | None]],
     words: Words,
-    unknown: list[str],
-    arms: int,
-    at_least: bool = False,
+    why: str,
+    at_least: str = "",
 ) -> Figure:
-    if expected is None:
-        return Figure(label, f"unknown: no earlier run{_of(unknown, arms)}", known=False)
-    return Figure(label, f"{'at least ' if at_least else ''}{_range(expected, words)}")
+    """The sum of all arms; where some are unknown, that, and the sum of the others beside it."""
+    unknown = [letter for letter, part in parts if part is None]
+    rest = experiment_forecasts.together([part for _, part in parts if part is not None])
+    if not unknown and rest is not None:
+        return Figure(label, f"{at_least}{_range(rest, words)}")
+    whose = "" if len(unknown) == len(parts) else f" for {_arms(unknown)}"
+    note = f"the others: {at_least}{_range(rest, words)}" if rest is not None and rest.high > 0 else ""
+    return Figure(label, f"unknown{whose}: {why}", note, known=False)
 
 
 def _cost(found: Forecast) -> Figure:
-    if found.dollars is not None:
-        free = found.dollars.high == 0
-        return Figure("Cost", "$0, scripted" if free else _range(found.dollars, _money))
+    if found.dollars is not None and found.dollars.high == 0:
+        return Figure("Cost", "$0, scripted")
     reasons = dict.fromkeys(arm.why_no_cost for arm in found.arms if arm.dollars is None)
-    whose = "" if len(found.no_dollars) == len(found.arms) else f" for {_arms(found.no_dollars)}"
-    words = f"unknown{whose}: {'; '.join(reasons)}"
-    rest = found.known_dollars
-    note = f"the other arms: {_range(rest, _money)}" if rest is not None and rest.high > 0 else ""
-    return Figure("Cost", words, note, known=False)
+    return _sum("Cost", [(arm.letter, arm.dollars) for arm in found.arms], _money, "; ".join(reasons))
 
 
 def _clock(found: Forecast) -> Figure:
@@ -166,12 +179,8 @@ def _assumption(found: Forecast, seeds: int) -> str:
     )
     return (
         f"The smallest difference of rates that would be found with a power of 80 % at the level 5 %, on "
-        f"{found.detectable[0].tasks:,} tasks.{repeats}{more}"
+        f"{plural(found.detectable[0].tasks, 'task')}.{repeats}{more}"
     )
-
-
-def _of(unknown: list[str], arms: int) -> str:
-    return "" if len(unknown) == arms else f" of {_arms(unknown)}"
 
 
 def _arms(letters: list[str]) -> str:

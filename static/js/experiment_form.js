@@ -97,5 +97,5 @@ window.addEventListener("pageshow", (event) => {
   countTicks();
 });
 
-if (document.querySelector("[data-errors]")) document.querySelector("[data-errors]").focus();
+if (!document.querySelector("[aria-invalid]")) document.querySelector("[data-errors]")?.focus();
 countTicks();

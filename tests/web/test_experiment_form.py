@@ -274,8 +274,8 @@ def test_a_budget_that_will_be_reached_is_said(operator: Client) -> None:
 
 
 def test_a_form_that_means_nothing_yet_says_what_is_missing(operator: Client) -> None:
-    assert "Nothing can be said yet. nothing is ticked" in preview(operator, pair=None)
-    assert "'x' is no whole number" in preview(operator, seeds="x").replace("&#x27;", "'")
+    assert "Nothing can be said yet: nothing is ticked" in preview(operator, pair=None)
+    assert "Seeds: “x” is no whole number" in preview(operator, seeds="x")
 
 
 def test_the_preview_works_without_script(operator: Client) -> None:

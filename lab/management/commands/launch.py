@@ -20,7 +20,7 @@ from lab.services.lab import workers_alive
 from lab.services.plan_files import LARGEST_PLAN
 
 STOPPED, CANCELLED, LEFT = 2, 3, 130
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS, _TELL_SECONDS = 0.5, 5.0
 
 
 class Standing(NamedTuple):
@@ -87,25 +87,23 @@ class Command(BaseCommand):
 
     def _follow(self, experiment: Experiment) -> Standing:
         """Wait for the end; Ctrl-C leaves the experiment as it is."""
-        told = ""
+        told, at, warned = "", 0.0, False
         try:
             while True:
                 standing = _standing(experiment)
-                if standing.sentence != told:
-                    told = standing.sentence
+                over = standing.code is not None
+                if standing.sentence != told and (over or time.monotonic() - at > _TELL_SECONDS):
+                    told, at = standing.sentence, time.monotonic()
                     self._say(told)
-                if standing.code is not None:
+                if over:
                     return standing
-                if not told.endswith(_NO_WORKER) and not workers_alive():
-                    self.stderr.write(f"Runs wait: {_NO_WORKER}")
-                    told = f"{told} {_NO_WORKER}"
+                if not warned and not workers_alive():
+                    warned = True
+                    self.stderr.write("Runs wait: no worker takes them; start the lab with `manage.py up`.")
                 time.sleep(_LOOK_SECONDS)
         except KeyboardInterrupt:
             self.stderr.write(f"Experiment {experiment.pk} goes on; nothing was cancelled.")
             sys.exit(LEFT)
-
-
-_NO_WORKER = "no worker takes them; start the lab with `manage.py up`."
 
 
 def _standing(experiment: Experiment) -> Standing:
