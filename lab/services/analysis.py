@@ -19,6 +19,7 @@ from lab.engine.errors import InvalidValueError
 from lab.models import Experiment, Flag, Run, Task, TaskSet
 from lab.services.analysis_arms import ArmOf as ArmOf
 from lab.services.analysis_arms import arms_of, lights_of, ran_by, sampling_of
+from lab.services.analysis_costs import as_reported
 from lab.services.analysis_selections import ORIGINS
 from lab.services.analysis_selections import Selection as Selection
 from lab.services.comparisons import Light
@@ -71,6 +72,8 @@ def observed(selection: Selection) -> Observed:
     wrong.raise_if_any()
     by_row = {number: task for task in tasks.values() for number in task.ids}
     runs = _observations(chosen, arms, by_row)
+    if selection.costs == "reported":
+        runs = as_reported(runs, experiments)
     ran = ran_by((run.arm, run.task) for run in runs)
     met = {key for found in ran.values() for key in found}
     return Observed(

@@ -23,8 +23,9 @@ class Selection:
     """What a link to an analysis says. Empty parts ask for everything.
 
     `arms` are keys (see `Observation.arm`), `tasks` slugs or keys, `pair` two arms' keys in order. Without
-    `origins` demo runs are left out, unless their experiment is named. Use `dataclasses.replace` for the same
-    selection with something else.
+    `origins` demo runs are left out, unless their experiment is named. `costs` are what the lab reckons by
+    its prices, or what providers reported with each answer. Use `dataclasses.replace` for the same selection
+    with something else.
     """
 
     experiments: tuple[int, ...] = ()
@@ -38,6 +39,7 @@ class Selection:
     flagged: Literal["in", "out"] = "in"
     stepped_in: Literal["out", "in"] = "out"
     pair: tuple[str, str] | None = None
+    costs: Literal["priced", "reported"] = "priced"
 
     @property
     def switches(self) -> Switches:
@@ -86,6 +88,7 @@ _SWITCHES = {
     "invalid": ("invalid", "out"),
     "flagged": ("flagged", "in"),
     "stepped_in": ("stepped_in", "out"),
+    "costs": ("costs", "priced"),
 }
 
 
@@ -110,6 +113,7 @@ class _Reader:
             flagged="out" if self._switch("flagged", ("in", "out")) == "out" else "in",
             stepped_in="in" if self._switch("stepped_in", ("out", "in")) == "in" else "out",
             pair=self._pair(),
+            costs="reported" if self._switch("costs", ("priced", "reported")) == "reported" else "priced",
         )
         self._wrong.raise_if_any()
         return found

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import Limits
+from lab.engine.llm.base import Cost
 from lab.models import Arm, Endpoint, Experiment, Flag, Model, Run, RunFacts, Task, TaskSet
 from lab.services import analysis
 from lab.services.analysis import Observed, Selection
@@ -42,6 +43,7 @@ _selections = st.builds(
     invalid=st.sampled_from(["out", "failures"]),
     flagged=st.sampled_from(["in", "out"]),
     stepped_in=st.sampled_from(["out", "in"]),
+    costs=st.sampled_from(["priced", "reported"]),
     pair=st.one_of(st.none(), st.tuples(_keys, _keys).filter(lambda pair: pair[0] != pair[1])),
 )
 
@@ -149,6 +151,23 @@ def test_a_run_is_observed_as_its_log_says() -> None:
     assert (one.behaviour.tools, one.behaviour.malformed) == (facts.behaviour["tools"], 1)
     assert not one.flagged
     assert not one.stepped_in
+
+
+@database
+def test_costs_are_the_labs_or_what_providers_reported() -> None:
+    run = builders.run()
+    builders.start(run)
+    for step, reported in ((1, Decimal("0.5")), (2, None), (3, Decimal("0.25"))):
+        cost = Cost(amount=Decimal("0.4"), basis="table", reported=reported)
+        builders.append(run, builders.asked(step), builders.answered(step, content="On.", cost=cost))
+    untouched = builders.another_run(run, seed=2)
+    chosen = Selection(experiments=(run.experiment_id,))
+    priced = see(chosen).observations[0]
+    assert (priced.cost, priced.cost_unknown, priced.cost_basis) == (pytest.approx(1.2), 0, "table")
+    one, other = see(dataclasses.replace(chosen, costs="reported")).observations
+    assert (one.cost, one.cost_unknown, one.cost_basis) == (0.75, 1, "reported")
+    assert (one.cost_earlier, one.cost_earlier_unknown) == (None, 0)
+    assert (other.run, other.cost, other.cost_basis) == (untouched.pk, None, "unknown")
 
 
 @database

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from django.db.models import Count, Q, Sum
 
+from lab.analysis import spending
+from lab.analysis.costs import Ratio
 from lab.models import Call, Import, Run, Verification
-from lab.services import import_reading, interchange
+from lab.services import analysis, import_reading, interchange
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,6 +52,13 @@ def test_500_runs_of_mini_swe_agent_have_their_published_figures() -> None:
     )
     kinds = [(one.target > 0, one.regression > 0) for one in unresolved]
     assert [kinds.count(kind) for kind in ((True, False), (False, True), (True, True))] == [105, 13, 11]
+    observed = analysis.observed(analysis.Selection(experiments=(row.experiment_id,), costs="reported"))
+    (arm,) = observed.arms
+    spend = spending.of_arm(arm.key, observed.observations)
+    assert isinstance(spend.by_attempt.cost, Ratio)
+    assert spend.by_attempt.cost.value == pytest.approx(0.619889, abs=5e-7)
+    assert spend.by_attempt.cost.error == pytest.approx(0.028864, abs=5e-7)
+    assert spend.by_attempt.cost.clustered == pytest.approx(0.048928, abs=5e-7)
 
 
 def test_runs_of_swe_agent_have_their_recorded_steps_and_cost() -> None:
