@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
@@ -99,10 +100,18 @@ def outdated() -> RunQuerySet:
 def rebuild_facts(*, run_id: int) -> RunFacts:
     """Compute the roll-up anew from the whole log and store it, as it is after what was appended last."""
     Run.objects.locked().filter(pk=run_id).first()
-    rows = Event.objects.filter(run_id=run_id).order_by("seq").values_list("kind", "at", "payload")
-    facts = fold(empty_facts(run_id), (Entry(*row) for row in rows.iterator(chunk_size=500)))
+    facts = folded(run_id=run_id)
     facts.save()
     return facts
+
+
+def folded(*, run_id: int) -> RunFacts:
+    """The roll-up computed anew from the whole log, not stored."""
+    rows = Event.objects.filter(run_id=run_id).order_by("seq").values_list("kind", "at", "payload")
+    read = cast("Generator[tuple[str, dt.datetime, Any], None, None]", rows.iterator(chunk_size=500))
+    # A cursor that is still open when the transaction is undone cannot be closed any more.
+    with closing(read):
+        return fold(empty_facts(run_id), (Entry(*row) for row in read))
 
 
 # What only a worker child writes while it holds the attempt: time up to such an event was worked in. The same

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from django.db.models import Count, Max, Q, Sum
 
 from lab.engine.errors import ExitReason
-from lab.models import Attempt, Call, Event, Run, RunFacts, Verification
-from lab.services.facts import USAGE_PARTS, Entry, empty_facts, fold
+from lab.models import Attempt, Call, Run, RunFacts, Verification
+from lab.services.facts import USAGE_PARTS, empty_facts, folded
 
 _SMALLEST = Decimal("1E-10")
 _COUNTS = ("calls", "failed_calls", "usage_unknown", "cost_unknown")
@@ -124,8 +124,7 @@ def _compared(run: int, rolled_up: Mapping[str, Any], counted: Recount) -> Itera
         if rolled_up[name] != value
     ]
     if any(one.field in _SAID_BY_THE_END for one in found):
-        rows = Event.objects.filter(run=run).order_by("seq").values_list("kind", "at", "payload")
-        logged = fold(empty_facts(run), (Entry(*row) for row in rows.iterator(chunk_size=500)))
+        logged = folded(run_id=run)
         found = [
             one._replace(recounted=getattr(logged, one.field)) if one.field in _SAID_BY_THE_END else one
             for one in found
