@@ -2,10 +2,10 @@
 
     python -m tests.bench.grid_fanout [--viewers 20] [--rate 10] [--seconds 20]
 
-A process of its own appends events at `rate` a second, spread over eight runs, as workers do. The web process's
-processor time is read from /proc before and after; `idle_percent` is the same with viewers and without events.
-Latency is from an event's commit to the first cell that a viewer gets after it. Prints one JSON object. Target:
-at most 5 % of a core more than idle.
+A process of its own appends events at `rate` a second, spread over eight runs, as workers do. Processor time
+of the web process is read from /proc before and after; `idle_percent` is the same with viewers but without
+events. Latency is from an event's commit to the first cell that a viewer gets after it. Prints one JSON
+object. Target: at most 5 % of a core more than idle.
 """
 
 from __future__ import annotations
