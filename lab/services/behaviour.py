@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Characters that tell calls apart: 48 bits, of thousands of calls none is taken for another.
 _DIGEST = 8
+# Of a tool's name, which a model may make up.
+_NAME_CHARACTERS = 100
 _PRECISION = 6
 
 
@@ -144,7 +146,7 @@ def _tool_call_started(behaviour: JSONObject, state: JSONObject, entry: Entry) -
     if payload.get("again"):
         return
     behaviour["calls"] += 1
-    _count(behaviour, "tools", short_text(payload["tool"]))
+    _count(behaviour, "tools", short_text(payload["tool"])[:_NAME_CHARACTERS])
     _count_step(behaviour, state, payload["step"])
     understood = bool(payload.get("executor")) and not payload.get("malformed")
     said = payload["arguments"] if understood else payload.get("raw_arguments")

@@ -109,6 +109,10 @@ def test_a_call_that_was_not_understood_did_nothing_of_any_kind() -> None:
     assert row.repeats == 0
 
 
+def test_of_an_endless_name_of_a_tool_only_the_beginning_is_counted() -> None:
+    assert behaviour(builders.called(1, "n" * 3_000, {})).tools == {"n" * 100: 1}
+
+
 def test_commands_that_ended_with_another_code_than_0_are_failed_and_edits_by_shell_are_edits() -> None:
     row = behaviour(*bash(1, "sed -i s/a/b/ x.py"), *bash(2, "make", exit_code=2), *bash(3, "ls"))
     assert (row.failed_commands, row.edits) == (1, 1)
