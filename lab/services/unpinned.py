@@ -48,7 +48,7 @@ def _images(experiment: Experiment) -> Iterator[str]:
     tasks = Task.objects.filter(runs__experiment=experiment).order_by()
     named = tasks.values_list("environment__image", flat=True).distinct()
     tags = {str(image) for image in named if image and "@sha256:" not in str(image)}
-    if tasks.exclude(Q(environment__build="") | Q(environment__build=None)).exists():
+    if any(tasks.values_list("environment__build", flat=True).distinct()):
         yield "what the Dockerfiles of tasks take from elsewhere: an image is built anew where it is gone"
     recorded: dict[str, set[str]] = {}
     sandboxes = Attempt.objects.filter(run__experiment=experiment, sandbox__image__isnull=False).order_by()

@@ -365,4 +365,5 @@ def test_what_cannot_be_pinned_is_named_with_what_was_recorded(lab: User) -> Non
     assert "no seed is sent" in said
     assert "the image python:3.13: it was sha256:bbbbbbbbbbbb" in said
     assert "what people did to 1 run" in said
+    assert "Dockerfile" not in said
     assert "# Not pinned: the image python:3.13" in experiment_plans.write(run.experiment)
