@@ -122,7 +122,7 @@ lab_end() {
   while lab_victims && [ $lab_rounds -lt 500 ]; do
     lab_rounds=$((lab_rounds + 1)); kill -s KILL $lab_chosen
   done
-  [ -z "$lab_all" ] || kill -s CONT $lab_all
+  kill -s CONT $$ $lab_all
 }
 lab_guard() {
   exec 1>/dev/null 4>&1

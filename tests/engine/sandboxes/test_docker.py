@@ -248,8 +248,11 @@ def _seconds_of(sandbox: DockerSandbox, seconds: str) -> float:
     return sandbox.exec(["sleep", seconds], timeout=60).seconds
 
 
-def test_a_time_out_spares_what_the_command_before_left_whatever_ran_before_that(start_in: StartIn) -> None:
-    sandbox = start_in()
+@pytest.mark.parametrize("user", ["", "agent"], ids=["root", "user"])
+def test_a_time_out_spares_what_the_command_before_left_whatever_ran_before_that(
+    start_in: StartIn, user: str
+) -> None:
+    sandbox = start_in(user=user)
     for _ in range(3):
         shell(sandbox, "true")
     shell(sandbox, f"sleep {LONG} >/dev/null 2>&1 &")
