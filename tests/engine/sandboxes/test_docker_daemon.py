@@ -113,6 +113,7 @@ def test_a_daemon_that_hangs_loses_and_starts_no_sandbox_within_half_a_minute_an
     daemon: Daemon, provider: SandboxProvider, spec: SandboxSpec, scratch: Path
 ) -> None:
     sandboxes = {name: provider.start(spec) for name in CALLS}
+    idle = provider.start(spec)
     for sandbox in sandboxes.values():
         sandbox.write("file", b"x")
     os.kill(daemon.pid, signal.SIGSTOP)
@@ -123,17 +124,18 @@ def test_a_daemon_that_hangs_loses_and_starts_no_sandbox_within_half_a_minute_an
         while time.monotonic() - began < 2 * LOST_SECONDS:
             CALLS[name](sandboxes[name])
 
-    with ThreadPoolExecutor(len(CALLS) + 1) as pool:
-        starting = pool.submit(provider.start, spec)
+    with ThreadPoolExecutor(len(CALLS) + 2) as pool:
+        starting, stopping = pool.submit(provider.start, spec), pool.submit(idle.stop)
         for calling in [pool.submit(call_again_and_again, name) for name in CALLS]:
             with pytest.raises(SandboxLostError):
                 calling.result(2 * LOST_SECONDS + SOON)
         with pytest.raises(SandboxLostError, match="answer|docker"):
             starting.result(LOST_SECONDS + SOON)
+        stopping.result(LOST_SECONDS + SOON)
         assert time.monotonic() - began < LOST_SECONDS + SOON
-        for stopping in [pool.submit(sandbox.stop) for sandbox in sandboxes.values()]:
-            stopping.result(LOST_SECONDS + SOON)
     daemon.wake()
+    for sandbox in sandboxes.values():
+        sandbox.stop()
     assert eventually(lambda: set(provider.reap(scratch, everything)) <= {"run-3"})
     assert daemon.client().containers.list(all=True) == []
     assert eventually(lambda: not processes_naming(LONG))
