@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django import template
-from django.utils.safestring import SafeString
 
 from lab.render import plot_html as plots
 from lab.render.figures import Plot
@@ -15,17 +14,17 @@ register = template.Library()
 
 
 @register.filter
-def table_html(table: Table) -> SafeString:
+def table_html(table: Table) -> str:
     return html_of_table(table)
 
 
 @register.filter
-def plot_html(plot: Plot) -> SafeString:
+def plot_html(plot: Plot) -> str:
     return plots.plot_html(plot)
 
 
 @register.filter
-def joined_html(panel: Panel) -> SafeString | str:
+def joined_html(panel: Panel) -> str:
     """The panel's table with its plot in the rows."""
     if panel.table is None or not panel.table.rows:
         return ""

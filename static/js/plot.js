@@ -51,7 +51,7 @@ const AXIS = {
 
 function layoutOf(description, font) {
   const layout = {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest", dragmode: false,
+    paper_bgcolor: "transparent", plot_bgcolor: "transparent", showlegend: false, hovermode: "closest", dragmode: false,
     font: { family: font, size: 12, color: "@ink-2" }, margin: { l: 56, r: 16, t: 8, b: 40 }, autosize: true,
     hoverlabel: { bgcolor: "@raised", bordercolor: "@line-strong", font: { family: font, size: 12, color: "@ink" } },
     ...description.layout,
