@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes.base import Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
 from tests.engine.sandboxes.places import PLACES, PROMISES, Place
+from tests.timing import SOON
 
 Start = Callable[..., Sandbox]
 MakeSpec = Callable[..., SandboxSpec]
@@ -79,6 +81,34 @@ def start(provider: SandboxProvider, make_spec: MakeSpec) -> Iterator[Start]:
 @pytest.fixture
 def sandbox(start: Start) -> Sandbox:
     return start()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[dict[str, Sandbox]]:
+    """The containers that tests of one module use in turn, by place."""
+    sandboxes: dict[str, Sandbox] = {}
+    yield sandboxes
+    for sandbox in sandboxes.values():
+        sandbox.stop()
+
+
+@pytest.fixture
+def shared(place: Place, start: Start, make_spec: MakeSpec, kept: dict[str, Sandbox]) -> Iterator[Sandbox]:
+    """A sandbox for a test that does it no harm: a container takes as long to start as many such tests.
+
+    Afterwards its processes are killed and its workspace is empty; one that does not do that is replaced.
+    """
+    if place.kind != "docker":
+        yield start()
+        return
+    if place.name not in kept:
+        kept[place.name] = place.provider().start(make_spec())
+    yield kept[place.name]
+    try:
+        kept[place.name].exec(["sh", "-c", "kill -9 -1"], timeout=SOON)
+        shell(kept[place.name], 'cd / && rm -rf "$OLDPWD" && mkdir "$OLDPWD"')
+    except (SandboxLostError, AssertionError):
+        kept.pop(place.name).stop()
 
 
 def shell(sandbox: Sandbox, script: str, timeout: float = 60.0) -> str:

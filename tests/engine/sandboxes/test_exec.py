@@ -17,19 +17,19 @@ def test_a_new_workspace_is_empty_and_the_working_directory(sandbox: Sandbox) ->
     assert shell(sandbox, "pwd; ls -A") == f"{sandbox.facts.workspace}\n"
 
 
-def test_streams_are_kept_apart_and_the_exit_code_is_told(sandbox: Sandbox) -> None:
-    result = sandbox.exec(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout=30)
+def test_streams_are_kept_apart_and_the_exit_code_is_told(shared: Sandbox) -> None:
+    result = shared.exec(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout=30)
     assert (result.exit_code, result.stdout.text(), result.stderr.text()) == (7, "out\n", "err\n")
     assert (result.timed_out, result.interrupted, result.out_of_memory) == (False, False, False)
     assert 0 < result.seconds < 30
 
 
-def test_a_death_by_signal_is_128_and_its_number(sandbox: Sandbox) -> None:
+def test_a_death_by_signal_is_128_and_its_number(shared: Sandbox) -> None:
     for number in (9, 15, 2, 6, 1, 13):
-        assert sandbox.exec(["sh", "-c", f"kill -{number} $$"], timeout=30).exit_code == 128 + number
+        assert shared.exec(["sh", "-c", f"kill -{number} $$"], timeout=30).exit_code == 128 + number
 
 
-def test_words_arrive_byte_for_byte(sandbox: Sandbox) -> None:
+def test_words_arrive_byte_for_byte(shared: Sandbox) -> None:
     every = bytes(range(1, 256)).decode("utf-8", "surrogateescape")
     words = [
         "",
@@ -46,49 +46,49 @@ def test_words_arrive_byte_for_byte(sandbox: Sandbox) -> None:
         "~",
         "!!",
     ]
-    result = sandbox.exec(["printf", "%s\\0", *words], timeout=30)
+    result = shared.exec(["printf", "%s\\0", *words], timeout=30)
     assert result.stdout.head == b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words)
 
 
-def test_a_lone_surrogate_or_nul_in_a_command_is_no_crash(sandbox: Sandbox) -> None:
-    assert sandbox.exec(["printf", "\ud83d\\n"], timeout=30).stdout.head == b"?\n"
-    result = sandbox.exec(["echo", "a\0b"], timeout=30)
+def test_a_lone_surrogate_or_nul_in_a_command_is_no_crash(shared: Sandbox) -> None:
+    assert shared.exec(["printf", "\ud83d\\n"], timeout=30).stdout.head == b"?\n"
+    result = shared.exec(["echo", "a\0b"], timeout=30)
     assert result.exit_code == 126
     assert "NUL byte" in result.stderr.text()
 
 
-def test_long_scripts_work_and_too_long_words_are_the_commands_failure(sandbox: Sandbox) -> None:
-    assert sandbox.exec(["sh", "-c", f": {'x' * 120_000}; echo done"], timeout=30).stdout.text() == "done\n"
-    result = sandbox.exec(["echo", "x" * 300_000], timeout=30)
+def test_long_scripts_work_and_too_long_words_are_the_commands_failure(shared: Sandbox) -> None:
+    assert shared.exec(["sh", "-c", f": {'x' * 120_000}; echo done"], timeout=30).stdout.text() == "done\n"
+    result = shared.exec(["echo", "x" * 300_000], timeout=30)
     assert result.exit_code == 126
     assert "too long" in result.stderr.text().lower()
 
 
-def test_what_cannot_be_started_is_the_commands_failure(sandbox: Sandbox) -> None:
-    missing = sandbox.exec(["no-such-program"], timeout=30)
+def test_what_cannot_be_started_is_the_commands_failure(shared: Sandbox) -> None:
+    missing = shared.exec(["no-such-program"], timeout=30)
     assert missing.exit_code == 127
     assert re.search("no-such-program: .*not found", missing.stderr.text())
-    sandbox.write("plain.txt", b"text")
-    refused = sandbox.exec(["./plain.txt"], timeout=30)
+    shared.write("plain.txt", b"text")
+    refused = shared.exec(["./plain.txt"], timeout=30)
     assert refused.exit_code == 126
     assert "permission denied" in refused.stderr.text().lower()
 
 
-def test_a_command_reads_its_input_and_nothing_without_it(sandbox: Sandbox) -> None:
+def test_a_command_reads_its_input_and_nothing_without_it(shared: Sandbox) -> None:
     data = os.urandom(3_000_000)
-    assert sandbox.exec(["sha256sum"], timeout=30, stdin=data).stdout.text().split()[0] == (
+    assert shared.exec(["sha256sum"], timeout=30, stdin=data).stdout.text().split()[0] == (
         hashlib.sha256(data).hexdigest()
     )
-    assert sandbox.exec(["cat", "/dev/stdin"], timeout=30, stdin=b"x").stdout.head == b"x"
-    assert sandbox.exec(["wc", "-c"], timeout=30).stdout.text().strip() == "0"
+    assert shared.exec(["cat", "/dev/stdin"], timeout=30, stdin=b"x").stdout.head == b"x"
+    assert shared.exec(["wc", "-c"], timeout=30).stdout.text().strip() == "0"
 
 
-def test_the_folder_of_a_command_can_be_chosen(sandbox: Sandbox) -> None:
-    sandbox.write("sub dir/file", b"")
-    workspace = sandbox.facts.workspace
-    assert sandbox.exec(["pwd"], timeout=30, cwd="sub dir").stdout.text() == f"{workspace}/sub dir\n"
-    assert sandbox.exec(["pwd"], timeout=30, cwd="/usr").stdout.text() == "/usr\n"
-    missing = sandbox.exec(["pwd"], timeout=30, cwd="nowhere")
+def test_the_folder_of_a_command_can_be_chosen(shared: Sandbox) -> None:
+    shared.write("sub dir/file", b"")
+    workspace = shared.facts.workspace
+    assert shared.exec(["pwd"], timeout=30, cwd="sub dir").stdout.text() == f"{workspace}/sub dir\n"
+    assert shared.exec(["pwd"], timeout=30, cwd="/usr").stdout.text() == "/usr\n"
+    missing = shared.exec(["pwd"], timeout=30, cwd="nowhere")
     assert missing.exit_code == 126
     assert "nowhere" in missing.stderr.text()
 
@@ -133,9 +133,9 @@ def test_the_environment_is_the_specs_and_nothing_of_the_labs(
     assert "TWO" not in again
 
 
-def test_a_login_shell_has_a_home_and_a_folder_for_temporary_files(sandbox: Sandbox) -> None:
+def test_a_login_shell_has_a_home_and_a_folder_for_temporary_files(shared: Sandbox) -> None:
     script = "cd && touch mine && ls -A ~; touch /tmp/mine && echo tmp"
-    result = sandbox.exec(["sh", "-lc", script], timeout=30)
+    result = shared.exec(["sh", "-lc", script], timeout=30)
     assert {"mine", "tmp"} <= set(result.stdout.text().splitlines())
     assert result.stderr.total == 0
 
@@ -171,17 +171,17 @@ def test_the_file_system_is_that_of_the_image_and_starts_anew_each_time(start: S
     assert one.facts.image.identifier.startswith("sha256:")
 
 
-def test_every_command_is_a_process_group_of_its_own(sandbox: Sandbox) -> None:
-    assert sandbox.exec(["sh", "-c", "trap 'exit 3' TERM; kill 0; sleep 5"], timeout=30).exit_code == 3
-    assert shell(sandbox, "echo next") == "next\n"
+def test_every_command_is_a_process_group_of_its_own(shared: Sandbox) -> None:
+    assert shared.exec(["sh", "-c", "trap 'exit 3' TERM; kill 0; sleep 5"], timeout=30).exit_code == 3
+    assert shell(shared, "echo next") == "next\n"
 
 
-def test_output_over_the_limit_keeps_head_tail_size_and_hash(sandbox: Sandbox) -> None:
+def test_output_over_the_limit_keeps_head_tail_size_and_hash(shared: Sandbox) -> None:
     script = (
         "head -c 300000 /dev/zero | tr '\\0' a; head -c 100000 /dev/zero | tr '\\0' b; "
         "printf end; printf e >&2"
     )
-    result = sandbox.exec(["sh", "-c", script], timeout=30, output_limit=1000)
+    result = shared.exec(["sh", "-c", script], timeout=30, output_limit=1000)
     whole = b"a" * 300_000 + b"b" * 100_000 + b"end"
     assert result.stdout.head == b"a" * 1000
     assert result.stdout.tail == whole[-64_000:]
@@ -192,18 +192,18 @@ def test_output_over_the_limit_keeps_head_tail_size_and_hash(sandbox: Sandbox) -
     assert result.stderr.head == b"e"
 
 
-def test_binary_output_is_kept_byte_for_byte(sandbox: Sandbox) -> None:
+def test_binary_output_is_kept_byte_for_byte(shared: Sandbox) -> None:
     data = bytes(range(256)) * 100
-    sandbox.write("data", data)
-    result = sandbox.exec(["cat", "data"], timeout=30)
+    shared.write("data", data)
+    result = shared.exec(["cat", "data"], timeout=30)
     assert result.stdout.head == data
     assert "�" in result.stdout.text()
 
 
-def test_a_hundred_megabytes_cost_bounded_memory(sandbox: Sandbox) -> None:
+def test_a_hundred_megabytes_cost_bounded_memory(shared: Sandbox) -> None:
     Path("/proc/self/clear_refs").write_text("5")
     before = _high_water()
-    result = sandbox.exec(["head", "-c", "100000000", "/dev/zero"], timeout=120)
+    result = shared.exec(["head", "-c", "100000000", "/dev/zero"], timeout=120)
     assert result.stdout.total == 100_000_000
     assert _high_water() - before < 16_000_000
 
