@@ -44,6 +44,8 @@ def test_the_preview_follows_the_form_and_a_mistake_is_mended_where_it_stands(ta
     page.keyboard.type("1")
     page.keyboard.press("Control+Enter")
     page.wait_for_url(re.compile(r"/experiments/\d+/$"))
+    # The refusal above came with its status.
+    tab.forgive(re.compile(r"status of 422"))
     made = int(page.url.rstrip("/").rpartition("/")[2])
     assert tab.lab.value("SELECT concurrency FROM lab_experiment WHERE id = ?", made) == 1
     assert tab.lab.value("SELECT count(*) FROM lab_run WHERE experiment_id = ?", made) == 4
