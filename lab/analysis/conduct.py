@@ -61,7 +61,8 @@ class ToolUse(NamedTuple):
     `parallel`: of steps with a call, those with several. `malformed`: of calls, those not understood.
     `format_errors`: of replies, those of which no call was understood though one was needed; a harness that
     reads calls from plain text has no malformed ones, only these.
-    `failed`: of calls, commands that ended with another exit code than 0. `per_run`: calls of a run.
+    `failed`: of calls whose exit code is known, those with another than 0; unknown of runs without any such
+    call. `per_run`: calls of a run.
     """
 
     kinds: tuple[Share, ...]
@@ -246,10 +247,7 @@ def _tool_use(whole: Sequence[Observation], sample: _Sample) -> ToolUse:
     behaviours, groups, unknown = sample.behaviours, sample.groups, sample.unknown
     calls = [one.calls for one in behaviours]
     names = sorted({tool for one in behaviours for tool, number in one.tools.items() if number})
-    troubles = [[one.malformed for one in behaviours], [one.failed_commands for one in behaviours]]
-    malformed, failed = ratio_shares(
-        ["malformed", "failed"], troubles, calls, groups, "calls", unknown=unknown
-    )
+    malformed = [[one.malformed for one in behaviours]]
     tools = _mix("tool", names, [one.tools for one in behaviours], sample)
     steps = [one.steps_with_calls for one in behaviours]
     parallel = [[one.parallel_steps for one in behaviours]]
@@ -257,11 +255,22 @@ def _tool_use(whole: Sequence[Observation], sample: _Sample) -> ToolUse:
         kinds=_mix("kind", KINDS, [one.kinds for one in behaviours], sample),
         tools=tuple(sorted(tools, key=lambda share: -share.part)),
         parallel=ratio_shares(["parallel"], parallel, steps, groups, "steps", unknown=unknown)[0],
-        malformed=malformed,
+        malformed=ratio_shares(["malformed"], malformed, calls, groups, "calls", unknown=unknown)[0],
         format_errors=_format_errors(whole),
-        failed=failed,
+        failed=_failed(sample),
         per_run=_per_run("calls", sample, calls),
     )
+
+
+def _failed(sample: _Sample) -> Share:
+    known = [
+        (run.task, one.failed_commands, one.exit_codes)
+        for run, one in zip(sample.runs, sample.behaviours, strict=True)
+        if one.failed_commands is not None
+    ]
+    failed, codes = [[number for _, number, _ in known]], [number for _, _, number in known]
+    groups, unknown = Groups([task for task, _, _ in known]), sample.unknown + len(sample.runs) - len(known)
+    return ratio_shares(["failed"], failed, codes, groups, "calls", unknown=unknown)[0]
 
 
 def _format_errors(whole: Sequence[Observation]) -> Share:

@@ -16,10 +16,11 @@ class Behaviour(NamedTuple):
 
     `tools`: tool's name -> calls; `kinds`: read, edit, test, shell, final -> calls. `steps_with_calls` and
     `parallel_steps` count steps with at least one call and with several. `malformed` calls were not
-    understood; `failed_commands` ended with another exit code than 0. `cycles`: how often a test run
-    followed an edit. `tested_after_last_edit` None where nothing was edited. `repeats`: calls equal in tool
-    and arguments to an earlier one of the attempt. Seconds None where the record has no times; `waiting` is
-    between retries, for a sandbox and while paused.
+    understood. `exit_codes` have a known exit code; `failed_commands` of these have another than 0, None
+    where none has one: many records say nothing of them. `cycles`: how often a test run followed an edit.
+    `tested_after_last_edit` None where nothing was edited. `repeats`: calls equal in tool and arguments to an
+    earlier one of the attempt. Seconds None where the record has no times; `waiting` is between retries, for
+    a sandbox and while paused.
     """
 
     tools: Mapping[str, int]
@@ -28,7 +29,8 @@ class Behaviour(NamedTuple):
     steps_with_calls: int
     parallel_steps: int
     malformed: int
-    failed_commands: int
+    exit_codes: int
+    failed_commands: int | None
     tests: int
     edits: int
     cycles: int

@@ -144,7 +144,7 @@ _TRAITS: dict[str, Trait] = {
     "parallel": _of_behaviour(lambda one: one.parallel_steps > 0),
     "malformed": _of_behaviour(lambda one: one.malformed > 0),
     "format_errors": lambda run: is_whole(run) and run.replies is not None and bool(run.format_errors),
-    "failed": _of_behaviour(lambda one: one.failed_commands > 0),
+    "failed": _of_behaviour(lambda one: bool(one.failed_commands)),
     "repeated": _of_behaviour(lambda one: one.repeats > 0),
     "repeats": _of_behaviour(lambda one: True),
     "cycles": _of_behaviour(lambda one: True),

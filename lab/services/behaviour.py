@@ -52,10 +52,10 @@ def note(facts: RunFacts, entry: Entry) -> None:
 
 
 def _begun(at: dt.datetime) -> tuple[JSONObject, JSONObject]:
-    counts = ("calls", "steps_with_calls", "parallel_steps", "malformed", "failed_commands")
+    counts = ("calls", "steps_with_calls", "parallel_steps", "malformed", "exit_codes")
     behaviour: JSONObject = {"tools": {}, "kinds": {}}
     behaviour |= dict.fromkeys((*counts, "tests", "edits", "cycles", "repeats"), 0)
-    behaviour |= {"tested_after_last_edit": None}
+    behaviour |= {"failed_commands": None, "tested_after_last_edit": None}
     behaviour |= dict.fromkeys(("model_seconds", "tool_seconds", "waiting_seconds"), 0.0)
     # `step` is the newest with a call and `in_step` how many it has; `seen` holds the calls' digests, one
     # after the other; `unknown` names the times of which a part is missing; `wait` says since when it waits.
@@ -206,7 +206,10 @@ def _holds(seen: str, digest: str) -> bool:
 
 def _tool_call_finished(behaviour: JSONObject, state: JSONObject, entry: Entry) -> None:
     _add_seconds(behaviour, state, "tool_seconds", entry.payload["seconds"])
-    behaviour["failed_commands"] += bool(entry.payload.get("exit_code"))
+    code = entry.payload.get("exit_code")
+    if code is not None:
+        behaviour["exit_codes"] += 1
+        behaviour["failed_commands"] = (behaviour["failed_commands"] or 0) + (code != 0)
 
 
 def _agent_ended(behaviour: JSONObject, state: JSONObject, entry: Entry) -> None:

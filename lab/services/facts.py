@@ -85,15 +85,18 @@ def fold(facts: RunFacts, entries: Iterable[Entry]) -> RunFacts:
 
 
 def outdated() -> RunQuerySet:
-    """Ended runs whose roll-up an older release made: it does not say how the agent went about it.
+    """Ended runs whose roll-up an older release made.
 
-    Of a run of which only the verdict is recorded there is nothing to say.
+    It does not say how the agent went about it, or that without `exit_codes`, the count that came last: what
+    is counted in another way from now on is found by a count that is new with it. Of a run of which only the
+    verdict is recorded there is nothing to say, so that `rebuild_facts --all` alone computes it anew.
     """
     events = Event.objects.filter(run=OuterRef("pk")).order_by()
     began = events.filter(kind="attempt_started")
     verdict_alone = events.filter(kind="trajectory_imported", payload__steps_recorded=False)
-    ended = Run.objects.filter(status=Run.Status.ENDED, last_seq__gt=0, facts__behaviour__isnull=True)
-    return ended.filter(Exists(began), ~Exists(verdict_alone)).order_by("pk")
+    ended = Run.objects.filter(status=Run.Status.ENDED, last_seq__gt=0)
+    older = ended.filter(facts__behaviour__exit_codes__isnull=True)
+    return older.filter(Exists(began), ~Exists(verdict_alone)).order_by("pk")
 
 
 @transaction.atomic

@@ -186,7 +186,9 @@ def _tools(shown: Shown, arms: Sequence[ArmConduct]) -> Panel:
     columns += [
         _share_column("parallel", "parallel", "steps with several calls, of steps with a call"),
         _share_column("malformed", "malformed", "calls that were not understood"),
-        _share_column("failed commands", "failed_commands", "calls with another exit code than 0"),
+        _share_column(
+            "failed commands", "failed_commands", "another exit code than 0, of calls with a known one"
+        ),
         _median_column("calls a run", "calls"),
     ]
     rows = []

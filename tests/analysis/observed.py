@@ -21,6 +21,7 @@ _PLAIN_BEHAVIOUR = Behaviour(
     steps_with_calls=4,
     parallel_steps=0,
     malformed=0,
+    exit_codes=4,
     failed_commands=0,
     tests=1,
     edits=1,
@@ -85,7 +86,7 @@ def _some_behaviour(chance: random.Random) -> Behaviour:
     kinds = {kind: chance.randint(0, 9) for kind in KINDS}
     calls = sum(kinds.values())
     steps = chance.randint(0, calls)
-    edits = kinds["edit"]
+    edits, codes = kinds["edit"], chance.randint(0, calls)
     seconds = [chance.choice([None, 0.0, chance.random() * 1000]) for _ in range(3)]
     return Behaviour(
         {tool: chance.randint(0, 9) for tool in TOOLS},
@@ -94,7 +95,8 @@ def _some_behaviour(chance: random.Random) -> Behaviour:
         steps_with_calls=steps,
         parallel_steps=chance.randint(0, steps),
         malformed=chance.randint(0, calls),
-        failed_commands=chance.randint(0, calls),
+        exit_codes=codes,
+        failed_commands=chance.randint(0, codes) if codes else None,
         tests=kinds["test"],
         edits=edits,
         cycles=chance.randint(0, min(edits, kinds["test"])),

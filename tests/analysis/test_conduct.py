@@ -26,6 +26,7 @@ LONG = behaviour(
     steps_with_calls=8,
     parallel_steps=4,
     malformed=2,
+    exit_codes=15,
     failed_commands=3,
     tests=0,
     edits=6,
@@ -113,7 +114,7 @@ def test_the_tool_mix_is_of_calls_and_parallel_ones_are_of_steps() -> None:
     assert counts((use.parallel, use.malformed, use.failed)) == {
         "parallel": (4, 16),
         "malformed": (2, 24),
-        "failed": (3, 24),
+        "failed": (3, 23),
     }
     assert use.parallel.unknown == 1
     assert use.per_run.quartiles == Quartiles(4, 4, 4, 10, 16)
@@ -124,6 +125,17 @@ def test_a_reply_without_any_call_that_was_understood_is_a_format_error() -> Non
     errors = conduct(runs, ALL_IN)["1.1.aa"].tool_use.format_errors
     assert (errors.part, errors.of, errors.unit, errors.unknown) == (1, 40, "replies", 1)
     assert runs_behind(runs, ALL_IN, "1.1.aa", "format_errors") == [1]
+
+
+def test_failed_commands_are_of_calls_whose_exit_code_is_known() -> None:
+    silent = behaviour(exit_codes=0, failed_commands=None)
+    failing = behaviour(exit_codes=2, failed_commands=1)
+    runs = [run(1, task="a", behaviour=silent), run(2, task="b", behaviour=failing), run(3, behaviour=None)]
+    failed = conduct(runs, ALL_IN)["1.1.aa"].tool_use.failed
+    assert (failed.part, failed.of, failed.unit, failed.unknown) == (1, 2, "calls", 2)
+    assert runs_behind(runs, ALL_IN, "1.1.aa", "failed") == [2]
+    unsaid = conduct(runs[:1], ALL_IN)["1.1.aa"].tool_use.failed
+    assert isinstance(unsaid.estimate, Unknown)
 
 
 def test_a_run_that_edited_nothing_has_no_test_after_its_last_edit() -> None:

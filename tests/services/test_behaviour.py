@@ -81,8 +81,8 @@ def test_an_attempt_without_a_call_has_counted_none() -> None:
     row = behaviour()
     assert counts(row) == {
         "tools": {}, "kinds": {}, "calls": 0, "steps_with_calls": 0, "parallel_steps": 0, "malformed": 0,
-        "failed_commands": 0, "tests": 0, "edits": 0, "cycles": 0, "tested_after_last_edit": None,
-        "repeats": 0,
+        "exit_codes": 0, "failed_commands": None, "tests": 0, "edits": 0, "cycles": 0,
+        "tested_after_last_edit": None, "repeats": 0,
     }  # fmt: skip
 
 
@@ -115,8 +115,20 @@ def test_of_an_endless_name_of_a_tool_only_the_beginning_is_counted() -> None:
 
 def test_commands_that_ended_with_another_code_than_0_are_failed_and_edits_by_shell_are_edits() -> None:
     row = behaviour(*bash(1, "sed -i s/a/b/ x.py"), *bash(2, "make", exit_code=2), *bash(3, "ls"))
-    assert (row.failed_commands, row.edits) == (1, 1)
+    assert (row.failed_commands, row.exit_codes, row.edits) == (1, 3, 1)
     assert row.kinds == {"edit": 1, "shell": 1, "read": 1}
+
+
+def test_where_no_record_says_an_exit_code_it_is_unknown_how_many_commands_failed() -> None:
+    def unsaid(step: int) -> list[Event]:
+        called, printed = bash(step, "make")
+        return [called, printed.model_copy(update={"exit_code": None})]
+
+    row = behaviour(*unsaid(1), *unsaid(2))
+    assert (row.calls, row.exit_codes, row.failed_commands) == (2, 0, None)
+    # A tool that runs no command has none among others.
+    row = behaviour(*unsaid(1), *bash(2, "make"))
+    assert (row.calls, row.exit_codes, row.failed_commands) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +294,9 @@ def test_two_recorded_runs_of_the_sample_lab_count_as_by_hand() -> None:
     assert counts(Behaviour(**first)) == {
         "tools": {"Bash": 5, "Read": 1, "Edit": 5},
         "kinds": {"shell": 3, "read": 2, "edit": 5, "test": 1},
-        "calls": 11, "steps_with_calls": 10, "parallel_steps": 1, "malformed": 0, "failed_commands": 0,
-        "tests": 1, "edits": 5, "cycles": 1, "tested_after_last_edit": True, "repeats": 1,
+        "calls": 11, "steps_with_calls": 10, "parallel_steps": 1, "malformed": 0,
+        "exit_codes": 5, "failed_commands": 0, "tests": 1, "edits": 5, "cycles": 1,
+        "tested_after_last_edit": True, "repeats": 1,
     }  # fmt: skip
     assert first["waiting_seconds"] == pytest.approx(0.431, abs=0.001)
     assert first["model_seconds"] == pytest.approx(3.9838, abs=0.001)
@@ -293,8 +306,9 @@ def test_two_recorded_runs_of_the_sample_lab_count_as_by_hand() -> None:
     assert counts(Behaviour(**second)) == {
         "tools": {"Bash": 7},
         "kinds": {"read": 3, "edit": 2, "test": 1},
-        "calls": 7, "steps_with_calls": 7, "parallel_steps": 0, "malformed": 1, "failed_commands": 0,
-        "tests": 1, "edits": 2, "cycles": 1, "tested_after_last_edit": True, "repeats": 0,
+        "calls": 7, "steps_with_calls": 7, "parallel_steps": 0, "malformed": 1,
+        "exit_codes": 6, "failed_commands": 0, "tests": 1, "edits": 2, "cycles": 1,
+        "tested_after_last_edit": True, "repeats": 0,
     }  # fmt: skip
 
 
@@ -385,8 +399,9 @@ def test_a_real_run_of_swe_agent_counts_as_by_hand() -> None:
     assert counts(Behaviour(**row)) == {
         "tools": {"create": 1, "edit": 3, "bash": 4, "find_file": 1, "open": 1, "submit": 1},
         "kinds": {"edit": 4, "shell": 3, "read": 3, "final": 1},
-        "calls": 11, "steps_with_calls": 11, "parallel_steps": 0, "malformed": 0, "failed_commands": 0,
-        "tests": 0, "edits": 4, "cycles": 0, "tested_after_last_edit": False, "repeats": 1,
+        "calls": 11, "steps_with_calls": 11, "parallel_steps": 0, "malformed": 0, "exit_codes": 0,
+        "failed_commands": None, "tests": 0, "edits": 4, "cycles": 0, "tested_after_last_edit": False,
+        "repeats": 1,
     }  # fmt: skip
     assert (row["model_seconds"], row["waiting_seconds"]) == (None, None)
     assert row["tool_seconds"] == pytest.approx(4.3394, abs=0.001)
@@ -399,7 +414,8 @@ def test_a_real_run_of_openhands_counts_as_by_hand() -> None:
     assert counts(Behaviour(**row)) == {
         "tools": {"execute_bash": 13, "str_replace_editor": 8, "think": 1, "finish": 1},
         "kinds": {"read": 11, "shell": 7, "edit": 4, "final": 1},
-        "calls": 23, "steps_with_calls": 23, "parallel_steps": 0, "malformed": 0, "failed_commands": 5,
-        "tests": 0, "edits": 4, "cycles": 0, "tested_after_last_edit": False, "repeats": 2,
+        "calls": 23, "steps_with_calls": 23, "parallel_steps": 0, "malformed": 0, "exit_codes": 13,
+        "failed_commands": 5, "tests": 0, "edits": 4, "cycles": 0, "tested_after_last_edit": False,
+        "repeats": 2,
     }  # fmt: skip
     assert [other["calls"] for other in others] == [33, 49]

@@ -51,6 +51,18 @@ def test_without_a_number_those_of_an_older_release_are_rebuilt_once() -> None:
     assert rebuild() == (0, "every roll-up is of this release\n")
 
 
+def test_one_that_says_nothing_of_exit_codes_is_of_an_older_release() -> None:
+    run = ended_run()
+    facts_of_run = RunFacts.objects.get(run=run)
+    known = facts_of_run.behaviour
+    facts_of_run.behaviour = {name: value for name, value in known.items() if name != "exit_codes"}
+    facts_of_run.save()
+    assert list(facts.outdated()) == [run]
+    assert rebuild() == (0, "1 roll-ups rebuilt\n")
+    assert stored(run)["behaviour"] == known
+    assert list(facts.outdated()) == []
+
+
 def test_one_that_was_stopped_goes_on_with_the_rest() -> None:
     first, second = ended_run(), ended_run()
     age(first, second)
