@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.analysis import quantiles
 from lab.analysis.estimates import Interval, Unknown
-from lab.analysis.rates import LEVEL, clustered_error, standard_error, wilson_limits
+from lab.analysis.rates import LEVEL, clustered_error, standard_error, student_interval, wilson_limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,7 +168,7 @@ class MeanDifference(NamedTuple):
 def mean_difference(
     first: Sequence[float], second: Sequence[float], *, level: float = LEVEL
 ) -> MeanDifference | Unknown:
-    """The paired difference of task means, in the same order.
+    """The paired difference of task means (shares, so its interval is within -1 and 1), in the same order.
 
     Raises:
         ValueError: another number of tasks in the two.
@@ -182,18 +182,22 @@ def mean_difference(
         why = NEVER_DIFFER if differences[0] == 0 else "they differ by the same on every task"
         return Unknown(why)
     mean = math.fsum(differences) / n
-    reach = quantiles.student((1 + level) / 2, n - 1) * error
     unpaired = math.hypot(standard_error(first), standard_error(second))
     return MeanDifference(
         mean,
         error,
-        Interval(mean - reach, mean + reach),
+        _of_rates(*student_interval(mean, error, n, level=level)),
         quantiles.student_p(mean / error, n - 1),
         mean / error,
         n,
         unpaired,
         _pearson(first, second),
     )
+
+
+def _of_rates(low: float, high: float) -> Interval:
+    """Two rates are at most 1 apart whatever a symmetric interval says."""
+    return Interval(max(-1.0, low), min(1.0, high))
 
 
 def _pearson(first: Sequence[float], second: Sequence[float]) -> float | Unknown:
@@ -223,7 +227,8 @@ def clustered_difference(
         return Unknown("the repositories' differences are all the same")
     mean = math.fsum(differences) / len(differences)
     p = quantiles.student_p(mean / found.error, found.clusters - 1)
-    return ClusteredDifference(found.error, found.interval(mean, level=level), p, found.clusters)
+    low, high = student_interval(mean, found.error, found.clusters, level=level)
+    return ClusteredDifference(found.error, _of_rates(low, high), p, found.clusters)
 
 
 _MOST_EXACT = 20

@@ -110,6 +110,20 @@ def test_over_repositories_the_same_difference_is_a_weaker_claim() -> None:
     assert found.interval == Interval(near(0.002297), near(0.247703))  # type: ignore[arg-type]
 
 
+def test_no_interval_of_a_difference_of_rates_leaves_what_rates_can_differ_by() -> None:
+    first, second = [1.0, 1.0, 0.5], [0.0, 0.0, 0.0]
+    for one, other in ((first, second), (second, first)):
+        plain = paired.mean_difference(one, other)
+        over = paired.clustered_difference(one, other, ["r1", "r1", "r2"])
+        for found in (plain, over):
+            assert not isinstance(found, Unknown)
+            low, high = found.interval
+            assert high is not None
+            assert -1 <= low < high <= 1
+            # Cut on one side only: three tasks still say little.
+            assert (high == 1 and low < 0.2) or (low == -1 and high > -0.2)
+
+
 def test_signs_flipped_in_every_way() -> None:
     found = paired.permutation(FIRST, SECOND)
     assert not isinstance(found, Unknown)
