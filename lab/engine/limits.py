@@ -82,7 +82,10 @@ def _smaller(left: Any, right: Any) -> Any:
 
 
 # Beyond any use, and small enough for every number that is made from it.
-_LARGEST = 10**12
+LARGEST = 10**12
+# Of what may be a fraction: dollars, hours. As many digits as arithmetic keeps.
+SMALLEST = Decimal("0.000001")
+_MOST_DIGITS = 28
 _SEPARATOR = re.compile(r"[\s_,'’]")
 # Thousands, all parted by the same sign: 1,000 or 131 072. What begins with 0 is a fraction: 0,500.
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?P<sign>[ \u00a0\u202f_,'’])\d{3}(?:(?P=sign)\d{3})*(?:\.\d+)?")
@@ -93,6 +96,13 @@ def without_grouping(text: str) -> str:
     """A number's text without the signs that part its thousands; any other use of them is left as it is."""
     plain = text.strip()
     return _SEPARATOR.sub("", plain) if _GROUPED.fullmatch(plain) else plain
+
+
+def is_amount(number: Decimal) -> bool:
+    """Whether a budget can be so much: from `SMALLEST` to `LARGEST`, no digit lost in arithmetic."""
+    if not number.is_finite() or not SMALLEST <= number <= LARGEST:
+        return False
+    return len(number.as_tuple().digits) <= _MOST_DIGITS
 
 
 def as_typed(text: str) -> str:
@@ -114,14 +124,14 @@ def parse_limit(name: str, text: str) -> int | float | Decimal:
         number = Decimal("" if _SEPARATOR.search(plain) else plain)
     except InvalidOperation:
         raise InvalidValueError(name, shown, f"is not a number of {unit}; {_meant(name, plain)}") from None
-    if not number.is_finite() or number <= 0:
+    if not number.is_finite() or number <= 0 or float(number) == 0:
         raise InvalidValueError(
             name,
             shown,
             f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”",
         )
-    if number > _LARGEST:
-        raise InvalidValueError(name, shown, f"is more {unit} than any run can use; write {_LARGEST} or less")
+    if number > LARGEST:
+        raise InvalidValueError(name, shown, f"is more {unit} than any run can use; write {LARGEST} or less")
     if name == "max_cost_usd":
         return number
     if name == "max_total_time_sec":

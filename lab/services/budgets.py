@@ -17,7 +17,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
-from lab.engine.limits import as_typed, without_grouping
+from lab.engine.limits import LARGEST, SMALLEST, as_typed, is_amount, without_grouping
 from lab.models import Experiment, RunFacts
 from lab.services import doorbell
 
@@ -25,9 +25,6 @@ from lab.services import doorbell
 LABELS = {"max_cost_usd": "Cost", "max_tokens": "Tokens", "max_hours": "Time"}
 UNITS = {"max_cost_usd": "dollars", "max_tokens": "tokens", "max_hours": "hours"}
 _DONE = {"max_cost_usd": "spent", "max_tokens": "used", "max_hours": "worked"}
-_SMALLEST_COST = Decimal("0.000001")
-# Beyond any use.
-_LARGEST = 10**12
 
 
 class Spent(NamedTuple):
@@ -107,11 +104,15 @@ def lines(used: Spent) -> list[BudgetLine]:
             label,
             used.said(name),
             said(name, budget) if (budget := used.budgets.get(name)) is not None else "",
-            None if budget is None else min(100, int(used.used(name) * 100 / budget)),
+            None if budget is None else _percent(used.used(name), budget),
             used.unknown(name),
         )
         for name, label in LABELS.items()
     ]
+
+
+def _percent(used: Decimal, budget: Decimal) -> int:
+    return 100 if used >= budget else int(used * 100 / budget)
 
 
 def budgets_of(experiment: Experiment) -> dict[str, Decimal]:
@@ -134,8 +135,8 @@ def parse(name: str, text: str) -> Decimal:
         number = Decimal("" if "_" in plain else plain)
     except InvalidOperation:
         raise InvalidValueError(name, shown, f"is not a number of {unit}; write it like {example}") from None
-    if not number.is_finite() or not 0 < number <= _LARGEST:
-        reason = f"is no number of {unit} from above 0 to {_LARGEST:,}; write it like {example}"
+    if not is_amount(number):
+        reason = f"is no number of {unit} from {SMALLEST} to {LARGEST:,}; write it like {example}"
         raise InvalidValueError(name, shown, reason)
     if name == "max_tokens" and number != int(number):
         raise InvalidValueError(name, shown, f"is no whole number of tokens; write {int(number) + 1}")
@@ -155,7 +156,7 @@ def said(name: str, amount: Decimal) -> str:
         cents = amount.quantize(Decimal("0.01"))
         if amount >= 1 or amount == cents:
             return f"${cents:,}"
-        return f"${amount.quantize(_SMALLEST_COST).normalize():f}"
+        return f"${amount.quantize(SMALLEST).normalize():f}"
     if name == "max_tokens":
         return f"{int(amount):,} token{'' if amount == 1 else 's'}"
     hours = f"{float(amount):,.3g}" if amount < 100 else f"{float(amount):,.0f}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.auth.models import User
 
 from lab.engine.harnesses.base import HarnessConfig
-from lab.engine.limits import Limits, as_typed
+from lab.engine.limits import Limits, as_typed, is_amount
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Task, TaskSet
 from lab.services import harness_pages, runs
 from lab.services.access import for_role
@@ -212,7 +213,9 @@ def budgets_data(budgets: Budgets) -> dict[str, Any]:
 
 def checked_budgets(data: Mapping[str, Any]) -> Budgets:
     """Budgets as an experiment holds them, read."""
-    known = {name: value for name, value in data.items() if name in Budgets.model_fields}
+    found = {name: data[name] for name in Budgets.model_fields if data.get(name) is not None}
+    # An earlier version kept some that are as good as nothing: they are no budgets of a plan.
+    known = {name: value for name, value in found.items() if is_amount(Decimal(str(value)))}
     return Budgets.model_validate(known)
 
 

@@ -13,14 +13,13 @@ from pydantic_core import ErrorDetails
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.yaml_reading import plain_yaml
-from lab.engine.limits import UNITS, as_typed, parse_limit, without_grouping
+from lab.engine.limits import LARGEST, SMALLEST, UNITS, as_typed, is_amount, parse_limit, without_grouping
 from lab.services.errors import FieldErrorCollector, FieldErrors
 
 LARGEST_PLAN = 1_000_000
 MAX_SEEDS = 100
 MOST_ATTEMPTS = 10
 DEFAULT_ATTEMPTS = 3
-_LARGEST = 10**12
 _MOST_TASKS, _MOST_ARMS = 10_000, 200
 
 
@@ -44,8 +43,10 @@ def _amount(value: Any) -> Decimal:
         raise ValueError("is no number") from None
     if not number.is_finite() or number <= 0:
         raise ValueError("is no positive number")
-    if number > _LARGEST:
+    if number > LARGEST:
         raise ValueError("is more than any experiment can use")
+    if not is_amount(number):
+        raise ValueError(f"is less than {SMALLEST}, or has more digits than are kept")
     return number
 
 
@@ -62,7 +63,7 @@ def _hours(value: Any) -> float:
 
 
 Text = Annotated[str, BeforeValidator(_text), Field(max_length=200)]
-Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=_LARGEST)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=LARGEST)]
 LimitValue = int | float | Decimal | None
 
 
@@ -76,7 +77,7 @@ class Sample(_Part):
     """Some tasks of a set, chosen by chance: the same number and seed choose the same ones."""
 
     number: Count = Field(description="write how many tasks to choose, such as 50")
-    seed: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=_LARGEST)] = Field(
+    seed: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=LARGEST)] = Field(
         default=0, description="write a whole number; another one chooses other tasks"
     )
 

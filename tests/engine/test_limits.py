@@ -79,6 +79,7 @@ def test_numbers_are_read_as_people_write_them(name: str, text: str, number: obj
         ("max_total_time_sec", "1e400", "write 1000000000000 or less"),
         ("max_steps", "1e999999", "write 1000000000000 or less"),
         ("max_cost_usd", "1e999999", "write 1000000000000 or less"),
+        ("max_total_time_sec", "1e-400", "write 1 or more"),
     ],
 )
 def test_a_bad_limit_is_refused_with_field_value_and_way_out(name: str, text: str, way_out: str) -> None:

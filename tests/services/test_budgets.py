@@ -14,7 +14,7 @@ from django.utils import timezone
 from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.llm.base import Cost, Usage
 from lab.models import Experiment, Run
-from lab.services import budgets, experiment_asks, log, queue
+from lab.services import budgets, experiment_asks, experiment_plans, log, queue
 from lab.services.queue import Claim
 from lab.services.upkeep import Upkeep
 from tests.services import events as ev
@@ -209,7 +209,10 @@ def test_a_budget_is_read_as_people_write_numbers(name: str, typed: str, stored:
         ("max_cost_usd", "", "is not a number of dollars"),
         ("max_cost_usd", "ten", "is not a number of dollars; write it like 10.50"),
         ("max_tokens", "1.5", "is no whole number of tokens; write 2"),
-        ("max_tokens", "-1", "is no number of tokens from above 0"),
+        ("max_tokens", "-1", "is no number of tokens from 0.000001"),
+        ("max_hours", "1e-400", "is no number of hours from 0.000001 to"),
+        ("max_cost_usd", "1e-999999999", "is no number of dollars from 0.000001 to"),
+        ("max_cost_usd", f"1.{'1' * 40}", "is no number of dollars"),
         ("max_hours", "NaN", "is no number of hours"),
         ("max_hours", "1e99", "is no number of hours"),
         ("max_days", "3", "is no budget; known are max_cost_usd, max_tokens, max_hours"),
@@ -268,3 +271,10 @@ class TestAtOnce:
         assert errors == []
         because = "the budget of $10.00 is reached: $10.00 spent"
         assert stands(experiment) == (Experiment.State.PAUSED, "max_cost_usd", because)
+
+
+def test_a_budget_of_nothing_that_was_kept_is_full_and_breaks_no_page(experiment: Experiment) -> None:
+    limited(experiment, max_hours=0.0, max_cost_usd="0")
+    lines = budgets.lines(budgets.spent(experiment))
+    assert [line.percent for line in lines] == [100, None, 100]
+    assert "budgets" not in experiment_plans.of(experiment).as_data()

@@ -232,6 +232,8 @@ def test_what_people_added_later_is_in_the_plan(lab: User) -> None:
         (PLAN + "budgets: {max_cost_usd: .nan}", "budget_max_cost_usd", "'nan' is no positive number"),
         (PLAN + "budgets: {max_tokens: 1.5}", "budget_max_tokens", "'1.5' is no whole number"),
         (PLAN + "budgets: {max_hours: -1}", "budget_max_hours", "'-1' is no positive number"),
+        (PLAN + "budgets: {max_hours: 1e-400}", "budget_max_hours", "'1e-400' is less than 0.000001"),
+        (PLAN + "budgets: {max_cost_usd: '1e-999999999'}", "budget_max_cost_usd", "is less than 0.000001"),
         (PLAN + "budgets: {dollars: 1}", "budgets", "known are max_cost_usd, max_tokens, max_hours"),
         (PLAN + "limits: {max_steps: many}", "max_steps", "'many' is not a number of steps"),
         (PLAN + "limits: {steps: 1}", "steps", "'steps' is no limit; known are max_steps"),
