@@ -24,14 +24,13 @@ from lab.services import budgets, controls, doorbell, endpoints, runs
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector, FieldErrors
 from lab.services.messages import ring_workers
-from lab.services.plan_files import MAX_SEEDS
+from lab.services.plan_files import MAX_SEEDS, MOST_AT_ONCE
 from lab.services.runs import MAX_RUNS
 
 if TYPE_CHECKING:
     from lab.models.experiments import RunQuerySet
 
 State = Experiment.State
-MOST_AT_ONCE = 1000
 # Runs that are cancelled or queued again in one transaction: workers write between two of them.
 _CHUNK = 20
 # How long whoever asked waits for many runs to be cancelled; the tick goes on from there.

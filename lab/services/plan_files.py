@@ -19,6 +19,8 @@ from lab.services.errors import FieldErrorCollector, FieldErrors
 LARGEST_PLAN = 1_000_000
 MAX_SEEDS = 100
 MOST_ATTEMPTS = 10
+# Runs of one experiment that go on together: no lab has more places.
+MOST_AT_ONCE = 1000
 DEFAULT_ATTEMPTS = 3
 _MOST_TASKS, _MOST_ARMS = 10_000, 200
 
@@ -177,8 +179,9 @@ class Plan(_Part):
     budgets: Budgets = Field(
         default=Budgets(), description="write budgets as a mapping, as in {max_cost_usd: 25}"
     )
-    concurrency: Count | None = Field(
-        default=None, description="write how many runs may go on at once, or leave it out for the lab's slots"
+    concurrency: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_AT_ONCE)] | None = Field(
+        default=None,
+        description=f"write how many runs may go on at once, 1 to {MOST_AT_ONCE:,}, or leave it out",
     )
     max_attempts: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST_ATTEMPTS)] = Field(
         default=DEFAULT_ATTEMPTS,

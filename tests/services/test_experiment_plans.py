@@ -229,6 +229,7 @@ def test_what_people_added_later_is_in_the_plan(lab: User) -> None:
         (PLAN + "seeds: true", "seeds", "'True' is no whole number"),
         (PLAN + "max_attempts: 11", "max_attempts", "'11' is too large"),
         (PLAN + "concurrency: 0", "concurrency", "'0' is too small"),
+        (PLAN + "concurrency: 5000000000", "concurrency", "'5000000000' is too large; write how many"),
         (PLAN + "budgets: {max_cost_usd: .nan}", "budget_max_cost_usd", "'nan' is no positive number"),
         (PLAN + "budgets: {max_tokens: 1.5}", "budget_max_tokens", "'1.5' is no whole number"),
         (PLAN + "budgets: {max_hours: -1}", "budget_max_hours", "'-1' is no positive number"),
