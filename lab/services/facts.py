@@ -13,7 +13,8 @@ from django.db.models import Exists, OuterRef
 
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
-from lab.engine.verify.base import Outcome
+from lab.engine.verify.base import Outcome, TestGroup, TestStatus
+from lab.engine.verify.rules import passes
 from lab.models import Event, Run, RunFacts
 from lab.models.experiments import RunQuerySet
 from lab.render.kinds import subject_of
@@ -374,9 +375,9 @@ def _add_cost(facts: RunFacts, cost: JSONObject) -> None:
     facts.cost_basis = basis if facts.cost_basis in ("unknown", basis) else "mixed"
 
 
-def _passed(tests: list[dict[str, Any]], group: str) -> tuple[int | None, int | None]:
-    """How many tests of a group passed, of how many; unknown without any."""
+def _passed(tests: list[dict[str, Any]], group: TestGroup) -> tuple[int | None, int | None]:
+    """How many tests of a group the rule lets pass, of how many; unknown without any."""
     if not tests:
         return None, None
-    statuses = [test["status"] for test in tests if test["group"] == group]
-    return statuses.count("passed"), len(statuses)
+    statuses = [TestStatus(test["status"]) for test in tests if test["group"] == group]
+    return sum(passes(group, status) for status in statuses), len(statuses)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lab.engine.key_shapes import mask_key_shapes
+from lab.engine.verify.base import TestGroup, TestStatus
+from lab.engine.verify.rules import passes
 from lab.models import Event, RunFacts, TestResult, Verification
 from lab.render.moments import OUTCOMES
 from lab.render.text import cut_in_the_middle, one_line, visible_text
@@ -72,8 +74,8 @@ def passed_of(passed: int | None, total: int | None) -> str:
 def verdict_of(verification: Verification, facts: RunFacts) -> Verdict:
     name, icon, word = OUTCOMES.get(verification.outcome, ("invalid", "unparsed", verification.outcome))
     expected = TestResult.objects.filter(verification=verification).exclude(group="other")
-    failing = expected.exclude(status="passed")
-    rows = _sorted_tests(list(failing))
+    failing = [test for test in expected.exclude(status="passed") if not _passes(test)]
+    rows = _sorted_tests(failing)
     return Verdict(
         badge=Badge(name, icon, word),
         rule=verification.rule,
@@ -85,6 +87,11 @@ def verdict_of(verification: Verification, facts: RunFacts) -> Verdict:
         failing_count=len(rows),
         test_count=(facts.fail_to_pass_total or 0) + (facts.pass_to_pass_total or 0),
     )
+
+
+def _passes(test: TestResult) -> bool:
+    group: TestGroup = "pass_to_pass" if test.group == "pass_to_pass" else "fail_to_pass"
+    return passes(group, TestStatus(test.status))
 
 
 def all_tests(*, run_id: int) -> list[GradedTest]:

@@ -21,6 +21,7 @@ from lab.engine.events import (
     VerificationStarted,
 )
 from lab.engine.resume import where_it_stands
+from lab.engine.verify.base import TestGroup, TestOutcome, TestStatus
 from lab.models import Run, RunFacts
 from lab.services import log, run_pages
 from lab.services.facts import agent_seconds, clock_start, rebuild_facts
@@ -60,6 +61,57 @@ def test_a_grading_that_broke_says_unknown_and_not_0_of_its_tests() -> None:
     verdict = run_pages.panel(run).verdict
     assert verdict is not None
     assert (verdict.fail_to_pass, verdict.pass_to_pass) == ("unknown", "unknown")
+
+
+def test_as_many_tests_passed_as_the_rule_counts() -> None:
+    groups: dict[TestGroup, tuple[str, ...]] = {
+        "fail_to_pass": ("passed", "xfail", "skipped", "failed"),
+        "pass_to_pass": ("passed", "xfail", "skipped", "xpass", "missing", "error"),
+        "other": ("passed", "failed"),
+    }
+    outcomes = [
+        TestOutcome(test_id=f"{group}[{status}]", group=group, status=TestStatus(status))
+        for group, statuses in groups.items()
+        for status in statuses
+    ]
+    run = graded_with(builders.run(), outcomes, "unresolved")
+    rolled_up = run.facts
+    assert (rolled_up.fail_to_pass_passed, rolled_up.fail_to_pass_total) == (2, 4)
+    assert (rolled_up.pass_to_pass_passed, rolled_up.pass_to_pass_total) == (3, 6)
+    verdict = run_pages.panel(run).verdict
+    assert verdict is not None
+    assert (verdict.fail_to_pass, verdict.pass_to_pass) == ("2 of 4", "3 of 6")
+    # What the rule lets pass is not listed among what failed.
+    assert [one.full_name for one in verdict.failing] == [
+        *("fail_to_pass[skipped]", "fail_to_pass[failed]"),
+        *("pass_to_pass[xpass]", "pass_to_pass[missing]", "pass_to_pass[error]"),
+    ]
+
+
+def test_a_run_that_is_resolved_with_skipped_tests_broke_none() -> None:
+    outcomes = [
+        TestOutcome(test_id="a", group="fail_to_pass", status=TestStatus.PASSED),
+        TestOutcome(test_id="b", group="pass_to_pass", status=TestStatus.SKIPPED),
+    ]
+    run = graded_with(builders.run(), outcomes, "resolved")
+    assert run_pages.row_of(run).pass_to_pass == ""
+    verdict = run_pages.panel(run).verdict
+    assert verdict is not None
+    assert (verdict.pass_to_pass, verdict.failing_count, verdict.test_count) == ("1 of 1", 0, 2)
+
+
+def graded_with(run: Run, outcomes: list[TestOutcome], verdict: str) -> Run:
+    """A run whose patch was graded with these results."""
+    builders.start(run)
+    builders.append(
+        run,
+        *builders.final_step(1),
+        VerificationStarted(rule="swe-bench", fail_to_pass=1, pass_to_pass=1),
+        VerificationFinished(rule="swe-bench", outcome=verdict, tests=outcomes, seconds=1.9),
+        AttemptEnded(exit_reason="agent", steps=1, wall_seconds=9.0, agent_seconds=8.0),
+        RunEnded(exit_reason="agent", verdict=verdict),
+    )
+    return Run.objects.for_rows().get(pk=run.pk)
 
 
 def at(second: float) -> dt.datetime:

@@ -20,7 +20,8 @@ from lab.engine.formats.exported import (
     written,
 )
 from lab.engine.formats.trajectory import Call, FailedRequest, Turn
-from lab.engine.verify.base import TestOutcome, TestStatus
+from lab.engine.verify.base import TestOutcome
+from lab.engine.verify.rules import passes
 
 Kind = Literal["text", "whole", "real", "moment", "truth"]
 Cell = str | int | float | bool | dt.datetime | None
@@ -151,13 +152,13 @@ def _counts(turn: Turn) -> tuple[int | None, ...]:
 
 
 def _tests_counted(tests: tuple[TestOutcome, ...]) -> Row:
-    """All, those that passed, and both again by group; nothing where no test is recorded."""
+    """All, those that the rule lets pass, and both again by group; nothing where no test is recorded."""
     if not tests:
         return [None] * 6
     row: Row = []
     for group in (None, "fail_to_pass", "pass_to_pass"):
         of_group = [test for test in tests if group in (None, test.group)]
-        row += [len(of_group), sum(test.status is TestStatus.PASSED for test in of_group)]
+        row += [len(of_group), sum(passes(test.group, test.status) for test in of_group)]
     return row
 
 

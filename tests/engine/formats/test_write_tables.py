@@ -82,6 +82,20 @@ def test_a_run_is_a_row_with_its_sums() -> None:
     assert (row["tests_fail_to_pass_passed"], row["tests_pass_to_pass_passed"]) == ("1", "0")
 
 
+def test_tests_passed_are_those_that_the_rule_lets_pass() -> None:
+    tests = (
+        TestOutcome(test_id="t1", group="fail_to_pass", status=TestStatus.SKIPPED),
+        TestOutcome(test_id="t2", group="fail_to_pass", status=TestStatus.XFAIL),
+        TestOutcome(test_id="t3", group="pass_to_pass", status=TestStatus.SKIPPED),
+        TestOutcome(test_id="t4", group="other", status=TestStatus.SKIPPED),
+    )
+    grading = Grading(rule="swe-bench", outcome=Outcome.UNRESOLVED, tests=tests)
+    (row,) = tables(run(TURN, gradings=(grading,)))["runs.csv"]
+    assert (row["tests"], row["tests_passed"]) == ("4", "2")
+    assert (row["tests_fail_to_pass"], row["tests_fail_to_pass_passed"]) == ("2", "1")
+    assert (row["tests_pass_to_pass"], row["tests_pass_to_pass_passed"]) == ("1", "1")
+
+
 def test_what_is_unknown_is_empty_and_no_zero() -> None:
     found = tables(run(Turn(message={"role": "assistant", "content": ""})), run())
     first, second = found["runs.csv"]
