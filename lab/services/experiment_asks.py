@@ -20,9 +20,10 @@ from lab.engine.errors import InvalidValueError
 from lab.engine.limits import as_typed
 from lab.engine.verify.base import Outcome
 from lab.models import Arm, Control, Experiment, HarnessVersion, Model, Role, Run, Task
-from lab.services import budgets, controls, doorbell, endpoints, runs
+from lab.services import budgets, controls, doorbell, runs
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector, FieldErrors
+from lab.services.experiment_plans import dollars_can_hold, unpriced
 from lab.services.messages import ring_workers
 from lab.services.plan_files import MAX_SEEDS, MOST_AT_ONCE
 from lab.services.runs import MAX_RUNS
@@ -182,7 +183,8 @@ def add_arm(
         if there is not None:
             return f"That is arm {there.letter} already; choose another harness, model or limit."
         arms = runs.create_arms(experiment=locked, plans=plans, after=locked.arms.count())
-        return f"Arm {arms[0].letter}: {_queue(locked, arms, cells, failing)}"
+        said = f"Arm {arms[0].letter}: {_queue(locked, arms, cells, failing)}"
+        return said + (_uncounted([model]) if locked.budgets.get("max_cost_usd") else "")
 
 
 @for_role(Role.OPERATOR)
@@ -238,6 +240,8 @@ def change_budgets(
         locked.save(update_fields=["budgets"])
         doorbell.ring()
         said = _budgets_said(changed)
+        if changed.get("max_cost_usd") is not None:
+            said += _uncounted(_models_of(locked))
         if not goes_on or locked.state != State.PAUSED:
             return said + _stands(locked)
         if left := budgets.spent(locked).reached:
@@ -482,17 +486,25 @@ def _budgets(
         if amount is not None and amount <= used.used(name):
             reason = f"is not above the {used.said(name)} that it has used already; write more, or pause it"
             errors.add(InvalidValueError(name, as_typed(str(text).strip()), reason))
-        if amount is not None and name == "max_cost_usd" and (unknown := _without_price(experiment)):
-            reason = f"cannot hold for {unknown}, whose price is unknown; limit tokens or hours"
+        new_dollars = amount is not None and name == "max_cost_usd" and name not in used.budgets
+        if new_dollars and not dollars_can_hold(_models_of(experiment)):
+            reason = "cannot hold: the price of no model of its arms is known; limit tokens or hours"
             errors.add(InvalidValueError(name, as_typed(str(text).strip()), reason))
     errors.raise_if_any()
     return wanted
 
 
-def _without_price(experiment: Experiment) -> str:
-    """The models of its arms whose requests count as nothing against dollars, by name."""
-    found = Model.objects.filter(pk__in=experiment.arms.values("model_id")).select_related("endpoint")
-    return ", ".join(sorted(model.name for model in found if not endpoints.price_is_known(model)))
+def _models_of(experiment: Experiment) -> list[Model]:
+    """The models of its arms."""
+    return list(Model.objects.filter(pk__in=experiment.arms.values("model_id")).select_related("endpoint"))
+
+
+def _uncounted(models: Collection[Model]) -> str:
+    """Whose requests count as nothing against dollars, in a sentence; "" when all of them count."""
+    names = sorted(model.name for model in unpriced(models))
+    if not names:
+        return ""
+    return f" The price of {', '.join(names)} is unknown: what its requests cost is not counted in dollars."
 
 
 def _budgets_said(changed: Mapping[str, Decimal | None]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
@@ -219,15 +219,20 @@ def checked_budgets(data: Mapping[str, Any]) -> Budgets:
     return Budgets.model_validate(known)
 
 
-def unpriced(resolved: Resolved) -> list[Model]:
-    """Models whose price nobody knows: what they cost counts in no budget."""
-    return [model for model in resolved.models if not price_is_known(model)]
+def unpriced(models: Iterable[Model]) -> list[Model]:
+    """Those whose price nobody knows: what they cost counts in no budget."""
+    return [model for model in models if not price_is_known(model)]
+
+
+def dollars_can_hold(models: Collection[Model]) -> bool:
+    """Whether a budget in dollars would ever be used up by these: the price of one at least is known."""
+    return len(unpriced(models)) < len(models)
 
 
 def _check_budgets(resolved: Resolved, errors: FieldErrorCollector) -> None:
     """A budget in dollars that nothing would ever use up is none."""
     dollars = resolved.plan.budgets.max_cost_usd
-    if dollars is not None and len(unpriced(resolved)) == len(resolved.models):
+    if dollars is not None and not dollars_can_hold(resolved.models):
         cannot = "cannot hold: the price of no chosen model is known"
         way_out = "leave it empty and limit tokens or hours, or add a price on the model's page"
         errors.say("budget_max_cost_usd", f"budget_max_cost_usd: '{dollars}' {cannot}; {way_out}")

@@ -87,7 +87,7 @@ def _models(models: Sequence[Model]) -> Iterator[Caution]:
 
 
 def _prices(resolved: Resolved) -> Iterator[Caution]:
-    unknown = unpriced(resolved)
+    unknown = unpriced(resolved.models)
     dollars = resolved.plan.budgets.max_cost_usd
     for model in unknown:
         url = reverse("model", args=[model.pk])

@@ -348,7 +348,37 @@ class TestBudget:
                 experiment=experiment, by=alice, name="max_cost_usd", typed="5"
             )
         )
-        assert "cannot hold for priceless, whose price is unknown; limit tokens or hours" in why
+        assert "cannot hold: the price of no model of its arms is known; limit tokens or hours" in why
+
+    def test_dollars_limit_the_arms_with_a_price_and_the_others_are_named(self, alice: User) -> None:
+        endpoint = Endpoint.objects.create(name="server", base_url="http://127.0.0.1:9/v1")
+        priceless = Model.objects.create(endpoint=endpoint, name="priceless", model_id="m")
+        mixed = launched(alice, models=[endpoints.sync_scripted()[0], priceless])
+        uncounted = "The price of priceless is unknown: what its requests cost is not counted in dollars."
+        said = experiment_asks.raise_budget(experiment=mixed, by=alice, name="max_cost_usd", typed="5")
+        assert said.endswith(uncounted)
+        plain = launched(alice)
+        Experiment.objects.filter(pk=plain.pk).update(budgets={"max_cost_usd": "1"})
+        arm = plain.arms.get()
+        said = experiment_asks.add_arm(
+            experiment=plain,
+            by=alice,
+            harness_version=arm.harness_version,
+            model=priceless,
+            limits={"max_cost_usd": None},
+        )
+        assert said.endswith(uncounted)
+
+    def test_a_budget_in_dollars_that_is_there_can_be_raised_whatever_is_known_of_prices(
+        self, alice: User
+    ) -> None:
+        endpoint = Endpoint.objects.create(name="server", base_url="http://127.0.0.1:9/v1")
+        priceless = Model.objects.create(endpoint=endpoint, name="priceless", model_id="m")
+        experiment = launched(alice, models=[priceless])
+        Experiment.objects.update(budgets={"max_cost_usd": "1"})
+        experiment_asks.raise_budget(experiment=experiment, by=alice, name="max_cost_usd", typed="5")
+        experiment.refresh_from_db()
+        assert experiment.budgets == {"max_cost_usd": "5"}
 
     def test_raising_one_of_two_that_are_used_up_does_not_let_it_go_on(
         self, alice: User, experiment: Experiment
