@@ -5,7 +5,7 @@ became of it; one that was not understood is in `calls`, `tools` and `malformed`
 nothing was executed. `repeats` compares tool and arguments. Waiting is the time from the attempt's beginning
 (or its continuation by another worker) to its sandbox, from a failed request to the next try, at most as long
 as was planned, and while people had it paused; time that belongs to a dead worker is nobody's. Of runs that
-other programs recorded it is unknown.
+other programs recorded it is unknown. Such a record without any step says nothing: it has no behaviour.
 """
 
 from __future__ import annotations
@@ -48,7 +48,16 @@ def note(facts: RunFacts, entry: Entry) -> None:
         return
     behaviour, state = dict(facts.behaviour), dict(facts.behaviour_state)
     handler(behaviour, state, entry)
+    if entry.kind == "attempt_ended" and _is_without_steps(behaviour, entry):
+        facts.behaviour, facts.behaviour_state = None, {}
+        return
     facts.behaviour, facts.behaviour_state = behaviour, state
+
+
+def _is_without_steps(behaviour: JSONObject, entry: Entry) -> bool:
+    """Whether another program's record holds no step; how long such a run waited nobody recorded."""
+    recorded_elsewhere = behaviour["waiting_seconds"] is None
+    return recorded_elsewhere and not behaviour["calls"] and not entry.payload["steps"]
 
 
 def _begun(at: dt.datetime) -> tuple[JSONObject, JSONObject]:

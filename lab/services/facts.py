@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, cast
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from lab.engine.errors import ExitReason
 from lab.engine.llm.base import JSONObject
@@ -89,15 +89,18 @@ def outdated() -> RunQuerySet:
     """Ended runs whose roll-up an older release made.
 
     It does not say how the agent went about it, or that without `exit_codes`, the count that came last: what
-    is counted in another way from now on is found by a count that is new with it. Of a run of which only the
-    verdict is recorded there is nothing to say, so that `rebuild_facts --all` alone computes it anew.
+    is counted in another way from now on is found by a count that is new with it. Of a run of which another
+    program recorded the verdict alone, or no step, there is nothing to say, so that `rebuild_facts --all`
+    alone computes it anew.
     """
     events = Event.objects.filter(run=OuterRef("pk")).order_by()
     began = events.filter(kind="attempt_started")
-    verdict_alone = events.filter(kind="trajectory_imported", payload__steps_recorded=False)
+    recorded_elsewhere = events.filter(kind="trajectory_imported")
+    verdict_alone = recorded_elsewhere.filter(payload__steps_recorded=False)
+    without_steps = Q(facts__behaviour__isnull=True, facts__steps=0) & Exists(recorded_elsewhere)
     ended = Run.objects.filter(status=Run.Status.ENDED, last_seq__gt=0)
     older = ended.filter(facts__behaviour__exit_codes__isnull=True)
-    return older.filter(Exists(began), ~Exists(verdict_alone)).order_by("pk")
+    return older.filter(Exists(began), ~Exists(verdict_alone), ~without_steps).order_by("pk")
 
 
 @transaction.atomic

@@ -288,6 +288,16 @@ def test_of_a_run_of_which_only_the_verdict_is_recorded_nothing_is_known() -> No
     assert folded(entries(STARTED, imported(steps_recorded=False), ENDED)).behaviour is None
 
 
+def test_a_record_without_any_step_says_nothing_of_behaviour() -> None:
+    unsaid = ENDED.model_copy(update={"steps": 0})
+    facts = folded(entries(STARTED, imported(), PatchCaptured(exit_reason="unknown", patch=""), unsaid))
+    assert (facts.behaviour, facts.behaviour_state) == (None, {})
+    # Of one with a step, and of a run of the lab's own that did not come to its first, all is known.
+    one = [builders.asked(1), builders.answered(1)]
+    assert folded(entries(STARTED, imported(), *one, ENDED)).behaviour["calls"] == 0
+    assert folded(entries(STARTED, SANDBOX, unsaid)).behaviour["calls"] == 0
+
+
 def test_two_recorded_runs_of_the_sample_lab_count_as_by_hand() -> None:
     first = folded(recorded(64)).behaviour
     # Five edits; the same check before and after the first of them; two calls in the last step.

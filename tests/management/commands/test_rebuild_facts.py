@@ -71,17 +71,43 @@ def test_one_that_was_stopped_goes_on_with_the_rest() -> None:
     assert json.loads(rebuild("--json")[1]) == {"rebuilt": 1, "problems": {}}
 
 
+def imported_without_a_step(*, steps_recorded: bool) -> Run:
+    run = builders.run()
+    run.attempts.create(n=1)
+    started, _ = builders.opening()
+    told = TrajectoryImported(
+        format="x", file="a", sha256="0", times="not_recorded", steps_recorded=steps_recorded
+    )
+    ends = AttemptEnded(exit_reason="", steps=0, wall_seconds=None), RunEnded(exit_reason="")
+    builders.append(run, started, told, *ends)
+    return run
+
+
 def test_a_run_that_goes_on_and_one_of_a_verdict_alone_are_not_outdated() -> None:
     going = builders.run()
     builders.start(going)
     age(going)
-    alone = builders.run()
-    alone.attempts.create(n=1)
-    started, _ = builders.opening()
-    told = TrajectoryImported(format="x", file="a", sha256="0", times="not_recorded", steps_recorded=False)
-    ends = AttemptEnded(exit_reason="", steps=0, wall_seconds=None), RunEnded(exit_reason="")
-    builders.append(alone, started, told, *ends)
-    assert stored(alone)["behaviour"] is None
+    assert stored(imported_without_a_step(steps_recorded=False))["behaviour"] is None
+    assert rebuild() == (0, "every roll-up is of this release\n")
+
+
+def test_zeros_that_an_older_release_rolled_up_of_a_record_without_a_step_are_rebuilt_once() -> None:
+    run = imported_without_a_step(steps_recorded=True)
+    assert stored(run)["behaviour"] is None
+    RunFacts.objects.filter(run=run).update(behaviour={"calls": 0, "failed_commands": 0})
+    assert rebuild() == (0, "1 roll-ups rebuilt\n")
+    assert stored(run)["behaviour"] is None
+    assert rebuild() == (0, "every roll-up is of this release\n")
+
+
+def test_a_native_run_that_took_no_step_is_rebuilt_once() -> None:
+    run = builders.run()
+    run.attempts.create(n=1)
+    ends = AttemptEnded(exit_reason="agent", steps=0, wall_seconds=1.0), RunEnded(exit_reason="agent")
+    builders.append(run, *builders.opening(), *ends)
+    age(run)
+    assert rebuild() == (0, "1 roll-ups rebuilt\n")
+    assert stored(run)["behaviour"]["calls"] == 0
     assert rebuild() == (0, "every roll-up is of this release\n")
 
 
