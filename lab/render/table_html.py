@@ -45,7 +45,7 @@ def _head(column: Column) -> str:
         if column.swatch
         else ""
     )
-    return f'<th scope="col"{number}{hint}>{swatch}{visible_html(column.title)}</th>'
+    return f'<th scope="col"{number}{hint}>{swatch}{mark(column.mark)}{visible_html(column.title)}</th>'
 
 
 def _plot_cell(plot: str, rows: int) -> str:

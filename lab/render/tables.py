@@ -16,13 +16,17 @@ SERIES = 6
 
 
 class Column(NamedTuple):
-    """A column: what stands above it, and the names of what it is in a CSV file (several for an interval)."""
+    """A column: what stands above it, and the names of what it is in a CSV file (several for an interval).
+
+    `mark` is that of an arm that the column is about, 0 without one.
+    """
 
     title: str
     names: tuple[str, ...]
     hint: str = ""
     numeric: bool = True
     swatch: str = ""
+    mark: int = 0
 
 
 class Cell(NamedTuple):

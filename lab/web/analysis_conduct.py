@@ -66,7 +66,6 @@ def exits(shown: Shown, arms: Sequence[ArmConduct]) -> Section:
         plots=(plot,) if plot else (),
         table=Table("exit-reasons", "Exit reasons", "arm", tuple(columns), tuple(rows)),
         why="" if plot else "no run has ended",
-        wide=True,
         folded=False,
     )
     return Section("exits", "Exit reasons", (panel,))
@@ -93,7 +92,6 @@ def failures(shown: Shown, arms: Sequence[ArmConduct]) -> Section:
         plots=(plot,) if plot else (),
         table=Table("failed-tests", "Tests of failures", "arm", tuple(columns), tuple(rows)),
         why="" if plot else "no failed run’s tests are known",
-        wide=True,
         folded=False,
     )
     return Section("failures", "Failures", (panel,))
@@ -183,21 +181,12 @@ def _steps(shown: Shown, arms: Sequence[ArmConduct]) -> Panel:
 
 def _tools(shown: Shown, arms: Sequence[ArmConduct]) -> Panel:
     columns = [_share_column(word, key.replace(":", "_")) for key, word in KIND_WORDS.items()]
-    columns += [
-        _share_column("parallel", "parallel", "steps with several calls, of steps with a call"),
-        _share_column("malformed", "malformed", "calls that were not understood"),
-        _share_column(
-            "failed commands", "failed_commands", "another exit code than 0, of calls with a known one"
-        ),
-        _median_column("calls a run", "calls"),
-    ]
+    columns.append(_median_column("calls a run", "calls"))
     rows = []
     for one in arms:
-        use = one.tool_use
-        by_key = {share.key: share for share in use.kinds}
+        by_key = {share.key: share for share in one.tool_use.kinds}
         cells = [_share(shown, one.arm, by_key.get(key)) for key in KIND_WORDS]
-        cells += [_share(shown, one.arm, part) for part in (use.parallel, use.malformed, use.failed)]
-        rows.append(shown.row(one.arm, [*cells, _median(shown, one.arm, use.per_run)]))
+        rows.append(shown.row(one.arm, [*cells, _median(shown, one.arm, one.tool_use.per_run)]))
     kinds = [(one.arm, one.tool_use.kinds) for one in arms]
     plot = charts_conduct.parts(
         shown, "tool-mix", "Tool mix", "shares of all calls by kind", kinds, KIND_WORDS
@@ -209,8 +198,25 @@ def _tools(shown: Shown, arms: Sequence[ArmConduct]) -> Panel:
         plots=(plot,) if plot else (),
         table=Table("tool-mix", "Tool mix", "arm", tuple(columns), tuple(rows)),
         why="" if plot else "no run’s calls are known",
-        more=(_by_tool(shown, arms),),
+        more=(_calls(shown, arms), _by_tool(shown, arms)),
     )
+
+
+def _calls(shown: Shown, arms: Sequence[ArmConduct]) -> Table:
+    """How calls went: what was not understood, and what failed."""
+    columns = (
+        _share_column("parallel", "parallel", "steps with several calls, of steps with a call"),
+        _share_column("malformed", "malformed", "calls that were not understood"),
+        _share_column(
+            "failed commands", "failed_commands", "another exit code than 0, of calls with a known one"
+        ),
+    )
+    rows = []
+    for one in arms:
+        use = one.tool_use
+        parts = (use.parallel, use.malformed, use.failed)
+        rows.append(shown.row(one.arm, [_share(shown, one.arm, part) for part in parts]))
+    return Table("calls", "Calls in parallel, malformed and failed", "arm", columns, tuple(rows))
 
 
 def _by_tool(shown: Shown, arms: Sequence[ArmConduct]) -> Table:

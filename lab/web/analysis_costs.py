@@ -86,7 +86,6 @@ def token_section(shown: Shown, spends: Sequence[ArmSpend]) -> Section:
         plots=(plot,) if plot else (),
         table=Table("tokens", "Tokens", "arm", columns, tuple(rows)),
         why="" if plot else "no server reported its usage",
-        wide=True,
         folded=False,
     )
     return Section("tokens", "Tokens", (panel,))
@@ -166,7 +165,6 @@ def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         "all spend ÷ resolved",
         table=Table("cost-per-resolved", "Cost per resolved issue", "arm", columns, rows),
         notes=tuple(notes),
-        wide=True,
         folded=False,
     )
 

@@ -14,7 +14,7 @@ from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
 from lab.services.comparisons import Light
 from lab.web import charts
-from lab.web.analysis_parts import Panel, Section, Shown, rate_cells, text_column
+from lab.web.analysis_parts import Panel, Section, Shown, rate_cells
 
 # So many tasks that only one resolves are named at once; the rest open on demand.
 NAMED = 8
@@ -201,21 +201,22 @@ def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
         Column("second", ("second_rate",)),
         Column("difference", ("difference",), "points, first minus second"),
         Column("95 % interval", ("difference_low", "difference_high")),
-        Column("p", ("p",)),
+        Column("p", ("p", "method")),
         Column("p, Holm", ("p_holm",), f"corrected over these {len(pairs)} pairs"),
         Column("detectable", ("minimum_detectable_difference",), "smallest difference found with power 80 %"),
-        text_column("method", "method"),
     )
     rows = tuple(_pair_row(shown, one) for one in pairs)
     several = len(pairs) > 1
+    parts = ["first minus second"]
+    parts += [f"Holm over these {len(pairs)} pairs"] if several else []
+    parts += sorted({one.method for one in pairs if one.method})
     return Panel(
         "pairs",
         "All pairs" if several else "The pair in numbers",
-        f"first minus second; Holm over these {len(pairs)} pairs" if several else "first minus second",
+        "; ".join(parts),
         plots=tuple(plot for plot in (charts.differences(shown, pairs),) if plot),
         table=Table("pairs", "All pairs", "pair", columns, rows),
         folded=False,
-        wide=True,
     )
 
 
@@ -230,12 +231,13 @@ def _pair_row(shown: Shown, one: PairResult) -> Row:
         if isinstance(difference, Unknown)
         else Cell(figures.signed(100 * difference), (difference,), url, strong=True),
         _signed_interval(one.interval),
-        _p_cell(one.p),
+        _p_cell(one.p)._replace(
+            values=(None if isinstance(one.p, Unknown) else one.p, one.method), hint=one.method
+        ),
         _p_cell(one.p_holm),
         missing(one.detectable.why)
         if isinstance(one.detectable, Unknown)
         else Cell(f"{100 * one.detectable:.1f}", (one.detectable,)),
-        Cell(one.method, (one.method,)),
     )
     pair = f"{shown.letter(one.first)} − {shown.letter(one.second)}"
     return Row(pair, cells, 0, url, f"{shown.name(one.first)} − {shown.name(one.second)}")

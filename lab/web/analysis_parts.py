@@ -30,10 +30,14 @@ class Panel(NamedTuple):
     table: Table | None = None
     notes: tuple[str, ...] = ()
     why: str = ""
-    wide: bool = False
     joined: bool = False
     folded: bool = True
     more: tuple[Table, ...] = ()
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes a row of the page: all but those that only say why they are empty."""
+        return bool(self.plots or any(table.rows for table in self.tables))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -100,6 +104,10 @@ class Shown:
 
     def letter(self, arm: str) -> str:
         return self.arms[arm].letter
+
+    def shape(self, arm: str) -> int:
+        """Its mark in plots: that of its rows."""
+        return self.row(arm, ()).shape
 
     def series(self, arm: str) -> int:
         return self.arms[arm].series

@@ -32,7 +32,6 @@ def section(shown: Shown, rates: Sequence[ArmRate], published: Sequence[Referenc
         plots=(charts.forest(shown, rates),),
         table=_table(shown, rates),
         notes=tuple(_notes(shown, rates)),
-        wide=True,
         joined=True,
         more=(_sensitivity(shown, rates), *_seeds(shown, rates), *_published(published)),
     )

@@ -94,7 +94,6 @@ def _informing(shown: Shown, found: PerTask) -> Panel:
         plots=(plot,) if plot else (),
         table=Table("informing", "Tasks that inform", "arm", columns, tuple(rows)),
         folded=False,
-        wide=True,
     )
 
 
@@ -109,7 +108,6 @@ def _tasks(shown: Shown, tasks: Sequence[TaskRate]) -> Panel:
         table=_table(shown, tasks, MOST_TASKS),
         notes=tuple(notes),
         why="" if tasks else "no task is in this band",
-        wide=True,
         folded=False,
     )
 
@@ -121,7 +119,12 @@ def _table(shown: Shown, tasks: Sequence[TaskRate], most: int) -> Table:
         Column("all arms", ("resolved", "runs")),
         Column("solve rate", with_limits("solve_rate")),
         *(
-            Column(shown.name(arm), (f"{shown.name(arm)} resolved", f"{shown.name(arm)} runs"))
+            Column(
+                shown.letter(arm),
+                (f"{shown.name(arm)} resolved", f"{shown.name(arm)} runs"),
+                shown.name(arm),
+                mark=shown.shape(arm),
+            )
             for arm in arms
         ),
     ]
@@ -173,8 +176,7 @@ def _slopes(shown: Shown, slopes: Sequence[Slope], key: str, title: str, why: st
         Column("difference", ("difference",), "points, first minus second, on the tasks both tried"),
         Column("95 % interval", ("difference_low", "difference_high")),
         Column("tasks", ("shared_tasks",)),
-        Column("p", ("p",), "not corrected for how many are shown"),
-        text_column("method", "method"),
+        Column("p", ("p", "method"), "not corrected for how many are shown"),
     )
     contrasts = [(slope, one) for slope in slopes for one in slope.contrasts]
     rows = tuple(_contrast_row(shown, slope, one) for slope, one in contrasts)
@@ -186,10 +188,11 @@ def _slopes(shown: Shown, slopes: Sequence[Slope], key: str, title: str, why: st
     notes = list(dict.fromkeys(sentence for _, one in contrasts for sentence in one.confounded))
     if len(contrasts) > 1:
         notes.append(UNCORRECTED)
+    methods = "".join(f"; {one}" for one in sorted({one.method for _, one in contrasts}))
     return Panel(
         key,
         title,
-        "rates of each arm’s own tasks; differences below are on shared tasks alone",
+        f"rates of each arm’s own tasks; differences below are on shared tasks alone{methods}",
         plots=drawn,
         table=Table(key, title, "pair", columns, rows) if rows else None,
         more=(_points(shown, slopes, key),) if slopes else (),
@@ -217,8 +220,9 @@ def _contrast_row(shown: Shown, slope: Slope, one: Contrast) -> Row:
         else Cell(figures.signed(100 * difference), (difference,), shown.behind(effect=pair), strong=True),
         interval,
         count_cell(one.shared),
-        missing(p.why) if isinstance(p, Unknown) else Cell(figures.probability(p).removeprefix("p = "), (p,)),
-        Cell(one.method, (one.method,)),
+        missing(p.why)._replace(values=(None, one.method))
+        if isinstance(p, Unknown)
+        else Cell(figures.probability(p).removeprefix("p = "), (p, one.method), hint=one.method),
     )
     return Row(f"{slope.name}: {parts[0]} − {parts[1]}", cells)
 

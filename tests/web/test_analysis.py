@@ -110,6 +110,25 @@ def test_the_page_shows_the_numbers_of_the_files(viewer: Client, made: Analysed)
     assert "2 arms × 20 tasks × 4 seeds" in text
 
 
+def test_what_has_numbers_takes_the_whole_row_and_methods_are_said_once(
+    viewer: Client, made: Analysed
+) -> None:
+    text = page_of(viewer)
+    panels = re.findall(r'<section class="panel([^"]*)" data-panel(.*?)</section>', text, re.DOTALL)
+    assert len(panels) > 10
+    narrow = [body for looks, body in panels if "wide-panel" not in looks]
+    assert [body for body in narrow if "<table" in body or "data-plot" in body] == []
+    (pair,) = table_of(viewer, "pairs")
+    assert pair["method"] == "paired t test on task means"
+    (head,) = re.findall(r'id="title-pairs">.*?</header>', text, re.DOTALL)
+    assert "first minus second; paired t test on task means" in head
+    assert ">method</th>" not in text
+    tasks = text[text.index('id="table-tasks"') :]
+    heads = re.findall(r'<th scope="col" class="number" title="([^"]+)">', tasks)
+    assert len(heads) == 2
+    assert heads[0] != heads[1]
+
+
 def test_a_number_leads_to_exactly_its_runs(viewer: Client, made: Analysed) -> None:
     query = f"/analysis/runs/?experiment={made.experiment.pk}&arm={made.keys['A']}"
     assert query + "&outcome=resolved" in analysed.links_of(page_of(viewer))
