@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lab.analysis import costs, counting, rates, run_costs
 from lab.analysis.costs import AtLeast, Point
 from lab.analysis.counting import Switches, Trial
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 from lab.analysis.observations import Observation
 
 if TYPE_CHECKING:
@@ -236,7 +236,9 @@ def _interval_of_difference(sides: Sequence[Sequence[Trial]]) -> Interval | Unkn
         return Unknown("so few tasks are resolved that some resamples have none")
     rest = (1 - rates.LEVEL) / 2
     low, high = np.quantile(differences, [rest, 1 - rest])
-    return Unknown(run_costs.NOTHING_MOVES) if low == high else Interval(float(low), float(high))
+    if is_rounding(high - low, float(max(ratio.max() for ratio in ratios))):
+        return Unknown(run_costs.NOTHING_MOVES)
+    return Interval(float(low), float(high))
 
 
 # ---- within a budget ---------------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ def _interval(share: float, squares: float, n: int) -> Interval | Unknown:
     if n < 2:
         return Unknown(rates.ONE_TASK)
     error = math.sqrt(max(0.0, squares - n * share * share) / (n - 1) / n)
-    if error == 0:
+    if is_rounding(error):
         return Unknown(rates.ALL_ALIKE)
     low, high = rates.student_interval(share, error, n)
     return Interval(max(0.0, low), min(1.0, high))

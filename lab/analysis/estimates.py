@@ -6,6 +6,11 @@ import math
 from typing import NamedTuple
 
 
+# Below this part of what is averaged a standard error is the rounding of its terms: thirds that are all the
+# same leave 1e-17, and sums of squares the root of that.
+ROUNDING = 1e-7
+
+
 class Interval(NamedTuple):
     """A confidence interval; `high` None where there is no finite upper limit."""
 
@@ -33,6 +38,11 @@ class Estimate(NamedTuple):
     n: int
     method: str
     error: float | None = None
+
+
+def is_rounding(error: float, scale: float = 1.0) -> bool:
+    """Whether a standard error or width is nothing but rounding; `scale` 1 for shares, a cost for costs."""
+    return error <= ROUNDING * abs(scale)
 
 
 def finite(value: float, why: str) -> float | Unknown:

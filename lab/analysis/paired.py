@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.analysis import quantiles
-from lab.analysis.estimates import Interval, Unknown
+from lab.analysis.estimates import Interval, Unknown, is_rounding
 from lab.analysis.rates import LEVEL, clustered_error, standard_error, student_interval, wilson_limits
 
 if TYPE_CHECKING:
@@ -173,12 +173,12 @@ def mean_difference(
     Raises:
         ValueError: another number of tasks in the two.
     """
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = _differences(first, second)
     n = len(differences)
     if n < 2:
         return Unknown(NO_PAIR if n == 0 else "one task says nothing about others")
     error = standard_error(differences)
-    if error == 0:
+    if is_rounding(error):
         why = NEVER_DIFFER if differences[0] == 0 else "they differ by the same on every task"
         return Unknown(why)
     mean = math.fsum(differences) / n
@@ -193,6 +193,14 @@ def mean_difference(
         unpaired,
         _pearson(first, second),
     )
+
+
+_DIGITS = 12
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """Task by task, equal ones equal: 1 - 2/3 and 2/3 - 1/3 are not, to the last digit."""
+    return [round(a - b, _DIGITS) for a, b in zip(first, second, strict=True)]
 
 
 def _of_rates(low: float, high: float) -> Interval:
@@ -219,11 +227,11 @@ def clustered_difference(
     first: Sequence[float], second: Sequence[float], clusters: Sequence[Hashable], *, level: float = LEVEL
 ) -> ClusteredDifference | Unknown:
     """Raises: ValueError for other numbers of tasks."""
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = _differences(first, second)
     found = clustered_error(differences, clusters)
     if isinstance(found, Unknown):
         return found
-    if found.error == 0:
+    if is_rounding(found.error):
         return Unknown("the repositories' differences are all the same")
     mean = math.fsum(differences) / len(differences)
     p = quantiles.student_p(mean / found.error, found.clusters - 1)
@@ -241,7 +249,7 @@ def permutation(first: Sequence[float], second: Sequence[float]) -> Tested | Unk
     # A second to load, and only this needs it.
     from scipy import stats
 
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = _differences(first, second)
     if not differences:
         return Unknown(NO_PAIR)
     if not any(differences):
@@ -265,7 +273,7 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> Tested | Unknow
     # A second to load, and only this needs it.
     from scipy import stats
 
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = _differences(first, second)
     if not differences:
         return Unknown(NO_PAIR)
     if not any(differences):
@@ -294,7 +302,7 @@ def bootstrap(
     Raises:
         ValueError: other numbers of tasks.
     """
-    differences = [a - b for a, b in zip(first, second, strict=True)]
+    differences = _differences(first, second)
     if len(differences) < 2:
         return Unknown(NO_PAIR if not differences else "one task says nothing about others")
     if len(set(differences)) == 1:
@@ -338,7 +346,7 @@ def _drawn_again(
         rng=np.random.default_rng(_SEED),
     )
     low, high = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
-    if not math.isfinite(low + high) or low == high:
+    if not math.isfinite(low + high) or is_rounding(high - low):
         return Unknown("the resamples are all alike")
     return Resampled(Interval(low, high), float(drawn.standard_error), method)
 

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from lab.analysis import quantiles
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 
 LEVEL = 0.95
 NO_TASK = "there is no task"
@@ -122,7 +122,7 @@ def mean_over_tasks(values: Sequence[float]) -> Estimate:
     if n < 2:
         return Estimate(value, Unknown(ONE_TASK), n, STUDENT)
     error = standard_error(values)
-    if error == 0:
+    if is_rounding(error):
         return Estimate(value, Unknown(ALL_ALIKE), n, STUDENT, error)
     low, high = student_interval(value, error, n)
     # A rate lies between 0 and 1 whatever a symmetric interval says.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lab.analysis import counting, rates
 from lab.analysis.counting import Switches, Tally, Trial
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 from lab.analysis.observations import Observation
 from lab.analysis.rates import NO_TASK, ONE_TASK, TaskResult, Variance
 
@@ -141,7 +141,7 @@ def _clustered(results: Sequence[TaskResult]) -> Clustered | Unknown:
     found = rates.clustered_error(means, [one.cluster for one in results])
     if isinstance(found, Unknown):
         return found
-    if found.error == 0:
+    if is_rounding(found.error):
         return Unknown("all repositories came out the same")
     low, high = found.interval(math.fsum(means) / len(means))
     interval = Interval(max(0.0, low), min(1.0, high if high is not None else 1.0))

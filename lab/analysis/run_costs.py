@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from lab.analysis import counting, rates
 from lab.analysis.costs import Pair
 from lab.analysis.counting import Trial
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 from lab.analysis.observations import Observation
 
 NO_COST = "no run has a known cost"
@@ -60,7 +60,7 @@ def mean_cost(counted: Iterable[Trial]) -> Estimate | Unknown:
     if n < 2:
         return Estimate(value, Unknown(rates.ONE_TASK), n, rates.STUDENT)
     error = rates.standard_error(means)
-    if error == 0:
+    if is_rounding(error, value):
         return Estimate(value, Unknown(NOTHING_MOVES), n, rates.STUDENT, error)
     low, high = rates.student_interval(value, error, n)
     return Estimate(value, Interval(max(0.0, low), high), n, rates.STUDENT, error)

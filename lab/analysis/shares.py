@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.analysis import quantiles
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import ROUNDING, Estimate, Interval, Unknown, is_rounding
 from lab.analysis.rates import LEVEL, ONE_TASK, wilson_limits
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ RATIO = "ratio of sums, t over tasks"
 AT_THE_EDGE = "Wilson, each task counting once"
 NO_SUCH_RUN = "there is no such run"
 ALL_THE_SAME = "all tasks came out the same, and an interval of no width would say too much"
-# What is 0 but for the rounding of its parts.
-_NOTHING = 1e-12
 
 Unit = Literal["runs", "tasks", "calls", "replies", "steps", "seconds"]
 
@@ -144,7 +142,7 @@ def ratio_shares(
     squares = ((table - ratios[:, None] * whole) ** 2).sum(axis=1)
     errors = np.sqrt(squares * n / max(n - 1, 1)) / total
     # The number of tasks of equal size that say as much; rounded down.
-    edge = max(1, math.floor(total**2 / float((whole**2).sum()) + _NOTHING))
+    edge = max(1, math.floor(total**2 / float((whole**2).sum()) + ROUNDING))
     return tuple(
         Share(key, part, total, unit, _of_ratio(value, error, n, edge), unknown)
         for key, part, value, error in zip(keys, sums.tolist(), ratios.tolist(), errors.tolist(), strict=True)
@@ -158,10 +156,10 @@ def _of_ratio(value: float, error: float, n: int, edge: int) -> Estimate:
 
 
 def _with_error(value: float, error: float, n: int, method: str, *, edge: int) -> Estimate:
-    if error > _NOTHING:
+    if not is_rounding(error):
         reach = quantiles.student((1 + LEVEL) / 2, n - 1) * error
         # A share lies between 0 and 1 whatever a symmetric interval says.
         return Estimate(value, Interval(max(0.0, value - reach), min(1.0, value + reach)), n, method, error)
-    if min(value, 1 - value) < _NOTHING:
+    if is_rounding(min(value, 1 - value)):
         return Estimate(round(value), Interval(*wilson_limits(round(value) * edge, edge)), n, AT_THE_EDGE)
     return Estimate(value, Unknown(ALL_THE_SAME), n, method, 0.0)

@@ -20,7 +20,7 @@ from lab.analysis.cost_plane import curves as curves
 from lab.analysis.cost_plane import plane as plane
 from lab.analysis.costs import AtLeast, Ratio
 from lab.analysis.counting import Switches, Trial
-from lab.analysis.estimates import Estimate, Interval, Unknown
+from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 from lab.analysis.observations import Observation
 from lab.analysis.run_costs import (
     NOTHING_MOVES,
@@ -291,7 +291,7 @@ def _ratio(
         return found, Interval(found.bound, None), "lower bound, none resolved"
     if all(str(pair.cluster).startswith(counting.ALONE) for pair in pairs):
         found = found._replace(clustered=Unknown(counting.NO_REPOSITORY))
-    if found.error == 0:
+    if is_rounding(found.error, found.value):
         return found, Unknown(NOTHING_MOVES), ""
     if found.shows_error:
         return found, found.interval, "log-delta"

@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests  # type: ignore[import-unt
 
 from lab.analysis import paired, power
 from lab.analysis.estimates import Interval, Unknown
-from lab.analysis.paired import Discordance
+from lab.analysis.paired import Discordance, Tested
 from tests.analysis.test_rates import A, B, near
 
 FIRST, SECOND = [one / 4 for one in A], [one / 4 for one in B]
@@ -207,3 +207,21 @@ def test_what_so_many_tasks_can_show() -> None:
     assert not isinstance(found, Unknown)
     assert power.detectable_from_error(found.error) == near(0.129546)
     assert isinstance(power.detectable(0, 0.2), Unknown)
+
+
+THIRDS = ([2 / 3, 1.0, 1 / 3, 2 / 3], [1 / 3, 2 / 3, 0.0, 1 / 3])
+
+
+def test_one_run_of_three_better_on_every_task_is_no_proof_made_by_rounding() -> None:
+    why = Unknown("they differ by the same on every task")
+    assert paired.mean_difference(*THIRDS) == paired.bootstrap(*THIRDS) == why
+    # Four differences that are all the same: the least p that four signs or ranks can give.
+    for tested in (paired.permutation(*THIRDS), paired.wilcoxon(*THIRDS)):
+        assert isinstance(tested, Tested)
+        assert tested.p == near(0.125)
+
+
+def test_repositories_that_differ_by_the_same_have_no_interval_by_rounding() -> None:
+    first, second = [0.1, 0.2, 0.2, 0.1, 0.3, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    found = paired.clustered_difference(first, second, ["a", "a", "b", "b", "c", "c"])
+    assert found == Unknown("the repositories' differences are all the same")

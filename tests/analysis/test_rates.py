@@ -178,3 +178,10 @@ def test_an_interval_of_a_rate_stays_between_nothing_and_all() -> None:
     assert isinstance(found.interval, Interval)
     assert found.interval.high == 1.0
     assert math.isfinite(found.interval.low)
+
+
+@pytest.mark.parametrize("share", [1 / 3, 0.1, 0.7, 5 / 6])
+def test_tasks_that_are_all_alike_have_no_interval_by_rounding(share: float) -> None:
+    for n in range(2, 60):
+        found = rates.mean_over_tasks([share] * n)
+        assert found.interval == Unknown(rates.ALL_ALIKE)

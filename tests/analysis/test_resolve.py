@@ -182,3 +182,12 @@ def _is_sound(found: ArmRate) -> None:
             assert rate.estimate.value - 1e-9 <= interval.high <= 1
     assert sum(row.rate.runs for row in found.seeds) == found.rate.runs
     assert found.invalid_as_failures.resolved == found.invalid_out.resolved
+
+
+def test_repositories_that_came_out_the_same_have_no_interval_by_rounding() -> None:
+    runs = [
+        run(3 * place + number, task=f"t{place}{number}", repository=f"r{place}", verdict=verdict)
+        for place in range(3)
+        for number, verdict in enumerate(("resolved", "unresolved", "unresolved"), start=1)
+    ]
+    assert resolve.of_arm(ARM, runs).clustered == Unknown("all repositories came out the same")

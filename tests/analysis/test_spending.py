@@ -13,6 +13,8 @@ from lab.analysis.costs import AtLeast, Ratio
 from lab.analysis.counting import Switches
 from lab.analysis.estimates import Estimate, Interval, Unknown
 from lab.analysis.observations import Observation
+from lab.analysis.rates import ALL_ALIKE
+from lab.analysis.run_costs import NOTHING_MOVES
 from lab.analysis.spending import ArmSpend, Bucket
 from tests.analysis.observed import observations, run, switches
 from tests.analysis.test_costs import DOLLARS
@@ -222,3 +224,27 @@ def test_the_buckets_sum_to_all_that_was_spent(
         assert found.whole.unknown == sum(one.cost_unknown for one in mine)
         newest = [one for one in found.buckets if one.name not in ("retried", "judge")]
         assert sum(one.runs for one in newest) == len(mine) == found.whole.runs
+
+
+def thirds(dollars: float) -> list[Observation]:
+    """Six tasks of three runs, each resolved once at one price."""
+    return [
+        run(3 * task + seed, task=f"t{task}", seed=seed, cost=dollars, verdict=verdict)
+        for task in range(6)
+        for seed, verdict in enumerate(("resolved", "unresolved", "unresolved"), start=1)
+    ]
+
+
+@pytest.mark.parametrize("dollars", [0.1, 0.7, 1e-5, 123.4])
+def test_costs_that_are_all_alike_have_no_interval_by_rounding(dollars: float) -> None:
+    found = spending.of_arm(ARM, thirds(dollars))
+    assert isinstance(found.mean, Estimate)
+    assert found.mean.interval == found.by_attempt.interval == Unknown(NOTHING_MOVES)
+    assert [step.interval for step in spending.curve(ARM, thirds(dollars)).steps] == [Unknown(ALL_ALIKE)]
+
+
+def test_costs_of_a_hair_that_do_move_keep_their_interval() -> None:
+    found = spending.of_arm(ARM, priced(dollars=tuple(one * 1e-6 for one in DOLLARS)))
+    assert isinstance(found.mean, Estimate)
+    assert isinstance(found.mean.interval, Interval)
+    assert isinstance(found.by_attempt.interval, Interval)
