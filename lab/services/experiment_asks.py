@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from lab.models.experiments import RunQuerySet
 
 State = Experiment.State
-# Runs that are cancelled or queued again in one transaction: workers write between two of them.
+# Runs that are cancelled in one transaction: workers write between two of them.
 _CHUNK = 20
 # How long whoever asked waits for many runs to be cancelled; the tick goes on from there.
 _CANCEL_SECONDS = 2.0
+# The same for many runs that get another attempt, which whoever asked asks for again.
+_RERUN_SECONDS = 10.0
 
 
 class Asks(NamedTuple):
@@ -191,6 +193,8 @@ def add_arm(
 def rerun_infrastructure(*, experiment: Experiment, by: User) -> str:
     """Queue another attempt of each run that infrastructure ended, the experiment's own number or not.
 
+    After some seconds it says how many are left; asking again goes on with them.
+
     Raises:
         AccessDeniedError: `by` is no operator.
         FieldErrors: "experiment" when nothing here runs it, or it is being cancelled.
@@ -200,12 +204,16 @@ def rerun_infrastructure(*, experiment: Experiment, by: User) -> str:
     numbers = list(infrastructure_runs(experiment).order_by("position", "pk").values_list("pk", flat=True))
     if not numbers:
         return "No run of the experiment was ended by infrastructure."
-    queued = 0
-    for first in range(0, len(numbers), _CHUNK):
-        with transaction.atomic():
-            for run in Run.objects.filter(pk__in=numbers[first : first + _CHUNK]).order_by("pk"):
-                queued += _ask_attempt(run, by)
-    return f"{_runs(queued)} {'is' if queued == 1 else 'are'} queued for another attempt.{_waits(experiment)}"
+    queued, left, until = 0, 0, time.monotonic() + _RERUN_SECONDS
+    for place, number in enumerate(numbers, start=1):
+        # A transaction for each: whoever asks it of one run has that, and waits for the experiment's row.
+        queued += _ask_attempt(Run.objects.get(pk=number), by)
+        if time.monotonic() > until:
+            left = len(numbers) - place
+            break
+    more = f" {left:,} {'is' if left == 1 else 'are'} left: ask again." if left else ""
+    said = f"{_runs(queued)} {'is' if queued == 1 else 'are'} queued for another attempt."
+    return f"{said}{more}{_waits(experiment)}"
 
 
 @for_role(Role.OPERATOR)

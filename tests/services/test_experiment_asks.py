@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connections, transaction
 
 from lab.engine.errors import ExitReason
 from lab.models import Control, Endpoint, Event, Experiment, Model, Preflight, Role, Run
@@ -288,6 +291,15 @@ class TestRerun:
         again = experiment_asks.rerun_infrastructure(experiment=experiment, by=alice)
         assert again == "No run of the experiment was ended by infrastructure."
 
+    def test_it_takes_a_bounded_time_and_says_how_many_are_left(
+        self, alice: User, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        all_end(ExitReason.TOOL_ERROR)
+        monkeypatch.setattr(experiment_asks, "_RERUN_SECONDS", -1.0)
+        said = experiment_asks.rerun_infrastructure(experiment=experiment, by=alice)
+        assert said == "1 run is queued for another attempt. 3 are left: ask again."
+        assert statuses(experiment).count("queued") == 1
+
     def test_an_experiment_that_has_ended_goes_on_with_them(
         self, alice: User, experiment: Experiment
     ) -> None:
@@ -404,6 +416,41 @@ class TestBudget:
         claim()
         why = refusal(lambda: experiment_asks.change_concurrency(experiment=experiment, by=alice, typed="0"))
         assert "concurrency: '0' is no whole number from 1 to 1,000" in why
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rerunning_all_and_asking_one_for_another_attempt_at_once_wait_for_each_other_in_one_order() -> None:
+    alice = person(Role.ADMIN, "alice")
+    experiment = launched(alice, seeds=3)
+    all_end(ExitReason.TOOL_ERROR)
+    second = experiment.runs.order_by("position")[1]
+    held, said = threading.Event(), dict[str, str]()
+
+    def rerun() -> None:
+        held.wait(30)
+        try:
+            said["all"] = experiment_asks.rerun_infrastructure(experiment=experiment, by=alice)
+        finally:
+            connections.close_all()
+
+    def ask_one() -> None:
+        try:
+            with transaction.atomic():
+                run = Run.objects.locked().get(pk=second.pk)
+                held.set()
+                time.sleep(1.0)
+                said["one"] = controls.ask(run=run, by=alice, control="attempt").said
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=act) for act in (rerun, ask_one)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert said["one"].endswith("is queued for another attempt.")
+    assert said["all"] == "2 runs are queued for another attempt."
+    assert statuses(experiment) == ["queued"] * 3
 
 
 ASKS: dict[str, Callable[[Experiment, User], str]] = {
