@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,12 +13,15 @@ from lab.analysis.estimates import Interval, Unknown
 from lab.analysis.pairs import OnlyOne, PairResult
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
+from lab.render.text import cut_in_the_middle
 from lab.services.comparisons import Light
 from lab.web import charts
 from lab.web.analysis_parts import Panel, Section, Shown, rate_cells
 
-# So many tasks that only one resolves are named at once; the rest open on demand.
-NAMED = 8
+# So many tasks that only one resolves are named; the rest are in the list of their runs.
+NAMED = 10
+# The ids of real issues are longer than a column: they differ at both ends.
+MOST_LETTERS = 44
 
 
 class OnlyTask(NamedTuple):
@@ -26,20 +30,22 @@ class OnlyTask(NamedTuple):
     name: str
     url: str
 
+    @property
+    def short(self) -> str:
+        return cut_in_the_middle(self.name, MOST_LETTERS)
+
 
 class Only(NamedTuple):
-    """The tasks that one arm alone resolves: how many, the first ones, and the rest."""
+    """The tasks that one arm alone resolves: how many, the first ones, and the address of all their runs."""
 
     arm: str
-    tasks: list[OnlyTask]
+    number: int
+    first: list[OnlyTask]
+    url: str
 
     @property
-    def first(self) -> list[OnlyTask]:
-        return self.tasks[:NAMED]
-
-    @property
-    def rest(self) -> list[OnlyTask]:
-        return self.tasks[NAMED:]
+    def more(self) -> bool:
+        return self.number > len(self.first)
 
 
 class PairShown(NamedTuple):
@@ -95,7 +101,10 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairS
         _cost(chosen.cost),
         _overlap(one, first.name, second.name),
         _discordant(one, first.letter, second.letter),
-        [_only(shown, first.name, one.first_only), _only(shown, second.name, one.second_only)],
+        [
+            _only(shown, first.name, one.first_only, _runs_of(shown, one, "first_only")),
+            _only(shown, second.name, one.second_only, _runs_of(shown, one, "second_only")),
+        ],
         shown.page("paired", pair=(one.second, one.first)),
         [(arm.key, arm.name, arm.key == one.first, arm.key == one.second) for arm in shown.observed.arms],
     )
@@ -185,13 +194,19 @@ def _count(number: int) -> Cell:
     return Cell(f"{number:,}", (number,))
 
 
-def _only(shown: Shown, arm: str, tasks: Sequence[OnlyOne]) -> Only:
+def _runs_of(shown: Shown, one: PairResult, outcome: str) -> str:
+    """The address of both arms' runs on the tasks that one alone resolves."""
+    selection = dataclasses.replace(shown.selection, pair=(one.first, one.second))
+    return f"{reverse('analysis_runs')}?{selection.query()}&outcome={outcome}"
+
+
+def _only(shown: Shown, arm: str, tasks: Sequence[OnlyOne], url: str) -> Only:
     found = []
-    for one in tasks:
+    for one in tasks[:NAMED]:
         runs = [*one.first_runs[:1], *one.second_runs[:1]]
         address = f"{reverse('comparison')}?runs={','.join(map(str, runs))}"
         found.append(OnlyTask(shown.task_name(one.task), address))
-    return Only(arm, found)
+    return Only(arm, len(tasks), found, url)
 
 
 def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from lab.models import Flag, Run, RunFacts
+from lab.models import Flag, Run, RunFacts, Task
 from tests import builders
 from tests.web import analysed
 from tests.web.analysed import Analysed
@@ -216,6 +216,30 @@ def test_the_list_of_tasks_is_narrowed_to_those_that_are_resolved_sometimes(
     assert len(tasks_in(page_of(viewer))) == 20
     sometimes = [f"task-{place:02}" for place in (1, 2, 3, 5, 7, 8, 13, 14, 15, 16, 19)]
     assert tasks_in(page_of(viewer, "/analysis/?band=sometimes")) == sometimes
+
+
+def test_tasks_that_one_arm_alone_resolves_are_a_short_list_that_leads_to_all(
+    viewer: Client, made: Analysed
+) -> None:
+    places = [place for place in range(20) if place not in (0, 3, 4, 8)]
+    RunFacts.objects.filter(run__in=[made.runs["A", place, 1] for place in places]).update(verdict="resolved")
+    RunFacts.objects.filter(run__arm=made.arms["B"]).exclude(run__task__slug="task-00").update(
+        verdict="unresolved"
+    )
+    long = f"instance_{'o' * 40}__middle__{'p' * 40}-the-end"
+    Task.objects.filter(slug="task-01").update(slug=long)
+    text = page_of(viewer)
+    only = re.findall(r'<div class="only">(.*?)</div>', text, re.DOTALL)[0]
+    number = int(re.findall(r"<b>(\d+) tasks only", only)[0])
+    assert number > 10
+    items = re.findall(r"<li>(.*?)</li>", only)
+    assert len(items) == 11
+    (named,) = [item for item in items if f'title="{long}"' in item]
+    assert "-the-end</a>" in named
+    assert f">{long}<" not in named
+    assert f"all {number}" in items[-1]
+    (address,) = re.findall(r'href="([^"]+)"', items[-1])
+    assert len(runs_at(viewer, html.unescape(address))) == number * 2 * analysed.SEEDS
 
 
 def test_one_arm_alone_is_no_comparison_and_the_page_says_why(viewer: Client, made: Analysed) -> None:
