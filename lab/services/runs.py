@@ -15,7 +15,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.limits import UNITS, Limits, as_typed, parse_limit
 from lab.engine.llm.base import JSONObject, canonical_json, canonical_sha256
 from lab.models import Arm, Experiment, HarnessVersion, Model, Role, Run, RunFacts, Task
-from lab.services import doorbell, isolation, preflights, replays
+from lab.services import doorbell, harness_pages, isolation, preflights, replays
 from lab.services.access import for_role
 from lab.services.endpoints import price_is_known
 from lab.services.errors import FieldErrorCollector, FieldErrors
@@ -359,6 +359,9 @@ def _choices(
         errors.say("tasks", "tasks: they came with imported runs, and the lab has no repository of them")
     if not harness_versions:
         errors.say("harness", "harness: nothing is chosen; choose at least one harness")
+    for version in harness_versions:
+        if not harness_pages.can_be_launched(version):
+            errors.say("harness", f"harness: what {version} is was not recorded; choose another harness")
     if not models:
         errors.say("models", "models: nothing is chosen; choose at least one model")
     for model in models:
@@ -400,6 +403,9 @@ def _plans(
     read: dict[bytes, _Asked] = {}
     own: dict[int, Limits] = {}
     for version, model, typed in arms:
+        if harness_pages.readable_config(version) is None:
+            # `_choices` says it.
+            continue
         as_text = canonical_json(_sorted(typed))
         asked = read[as_text] = read.get(as_text) or _limits(typed, errors)
         if version.pk not in own:

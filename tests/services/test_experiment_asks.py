@@ -10,7 +10,18 @@ from django.contrib.auth.models import User
 from django.db import connections, transaction
 
 from lab.engine.errors import ExitReason
-from lab.models import Control, Endpoint, Event, Experiment, Model, Preflight, Role, Run
+from lab.models import (
+    Control,
+    Endpoint,
+    Event,
+    Experiment,
+    Harness,
+    HarnessVersion,
+    Model,
+    Preflight,
+    Role,
+    Run,
+)
 from lab.services import budgets, controls, endpoints, experiment_asks, harnesses, log, queue
 from lab.services.errors import AccessDeniedError, FieldErrors
 from lab.services.queue import Claim
@@ -277,6 +288,17 @@ class TestMore:
         experiment_asks.add_arm(**asked, despite=[failing.pk])
         experiment.refresh_from_db()
         assert experiment.launched_despite == [failing.pk]
+
+    @pytest.mark.parametrize("digest", [None, "d"])
+    def test_a_harness_of_which_nobody_recorded_what_it_is_is_refused(
+        self, alice: User, experiment: Experiment, digest: str | None
+    ) -> None:
+        harness = Harness.objects.create(name="recorded-elsewhere", family="leaf")
+        version = HarnessVersion.objects.create(harness=harness, version=1, digest=digest, config={})
+        model = experiment.arms.get().model
+        asked = {"experiment": experiment, "by": alice, "harness_version": version, "model": model}
+        assert "was not recorded; choose another harness" in refusal(lambda: experiment_asks.add_arm(**asked))
+        assert experiment.arms.count() == 1
 
 
 class TestRerun:
