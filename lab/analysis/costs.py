@@ -112,22 +112,27 @@ def fieller(pairs: Sequence[Pair], *, level: float = LEVEL) -> Interval:
         inner -= g * (var_cost - both * both / var_resolved)
     reach = t / mean_resolved * math.sqrt(max(0.0, inner))
     if g < 1:
-        return Interval((middle - reach) / (1 - g), (middle + reach) / (1 - g))
-    return Interval(max(0.0, _lower_root(mean_cost, mean_resolved, var_cost, both, var_resolved, t)), None)
+        # A price is never below nothing, whatever the formula says.
+        return Interval(max(0.0, (middle - reach) / (1 - g)), (middle + reach) / (1 - g))
+    return Interval(_lower_root(mean_cost, mean_resolved, var_cost, both, var_resolved, t), None)
 
 
 def _lower_root(
     mean_cost: float, mean_resolved: float, var_cost: float, both: float, var_resolved: float, t: float
 ) -> float:
-    """The lower limit where there is no upper one: the positive root of the quadratic in the ratio."""
+    """The lower limit where there is no upper one: the root next below the ratio, 0 if none is.
+
+    What the quadratic leaves out lies between its roots, and the ratio itself never does.
+    """
     a = mean_resolved**2 - t * t * var_resolved
     b = mean_cost * mean_resolved - t * t * both
     c = mean_cost**2 - t * t * var_cost
     inner = b * b - a * c
     if inner < 0 or a == 0:
         return 0.0
-    roots = sorted([(b - math.sqrt(inner)) / a, (b + math.sqrt(inner)) / a])
-    return next((root for root in roots if root > 0), 0.0)
+    value = mean_cost / mean_resolved
+    roots = ((b - math.sqrt(inner)) / a, (b + math.sqrt(inner)) / a)
+    return max((root for root in roots if 0 < root <= value), default=0.0)
 
 
 def fieller_g(pairs: Sequence[Pair], *, level: float = LEVEL) -> float:

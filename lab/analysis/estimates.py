@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-
 # Below this part of what is averaged a standard error is the rounding of its terms: thirds that are all the
 # same leave 1e-17, and sums of squares the root of that.
 ROUNDING = 1e-7

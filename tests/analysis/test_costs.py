@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.analysis import costs
 from lab.analysis.costs import AtLeast, Pair, Point, Ratio
@@ -86,3 +88,27 @@ def test_the_frontier_of_cost_and_rate() -> None:
     ]
     assert [one.name for one in costs.frontier(points)] == ["A", "B", "F", "E"]
     assert costs.frontier([]) == []
+
+
+@pytest.mark.parametrize(
+    ("dollars", "resolved"),
+    [((0, 0, 1), (1, 1, 2)), ((1, 0.1), (1, 1)), ((0.05, 2, 0.1, 0.1), (1, 1, 1, 1))],
+)
+def test_fiellers_limits_lie_around_the_ratio_and_not_below_nothing(
+    dollars: tuple[float, ...], resolved: tuple[int, ...]
+) -> None:
+    pairs = [Pair(*pair, place) for place, pair in enumerate(zip(dollars, resolved, strict=True))]
+    _holds_the_ratio(pairs)
+
+
+def _holds_the_ratio(pairs: list[Pair]) -> None:
+    found = costs.cost_per_resolved(pairs)
+    if isinstance(found, Ratio):
+        rounding = 1e-9 * found.value
+        assert 0 <= found.fieller.low <= found.value + rounding
+        assert found.fieller.high is None or found.fieller.high >= found.value - rounding
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=2, max_size=6))
+def test_fiellers_limits_lie_around_any_ratio(tasks: list[tuple[int, int]]) -> None:
+    _holds_the_ratio([Pair(cost / 10, resolved, place) for place, (cost, resolved) in enumerate(tasks)])
