@@ -262,36 +262,36 @@ def _against_words(columns: Sequence[Column]) -> str:
     return "arms" if len(columns) > 2 else "seeds"
 
 
-# The line of a rate, in pixels.
-_WIDTH, _HEIGHT, _MARGIN = 240, 16, 6
+# The line of a rate, in pixels; a narrow one stands in a row of a table.
+_WIDTH, NARROW, _HEIGHT, _MARGIN = 240, 144, 16, 6
 
 
-def interval_svg(value: float, low: float | None, high: float | None) -> SafeString:
+def interval_svg(value: float, low: float | None, high: float | None, *, width: int = _WIDTH) -> SafeString:
     """A rate on a line from 0 to 100 %: a dot, and its interval with caps where there is one."""
     middle = _HEIGHT / 2
+
+    def place(share: float) -> str:
+        """Where a share lies, kept on the line whatever a formula gave."""
+        kept = min(1.0, max(0.0, share)) if share == share else 0.0
+        return f"{_MARGIN + kept * (width - 2 * _MARGIN):.1f}"
+
     ticks = "".join(
-        f'<line class="tick" x1="{_x(at)}" x2="{_x(at)}" y1="{middle - 3:g}" y2="{middle + 3:g}"/>'
+        f'<line class="tick" x1="{place(at)}" x2="{place(at)}" y1="{middle - 3:g}" y2="{middle + 3:g}"/>'
         for at in (0.0, 0.5, 1.0)
     )
     reach = ""
     if low is not None and high is not None:
         caps = "".join(
-            f'<line x1="{_x(at)}" x2="{_x(at)}" y1="{middle - 5:g}" y2="{middle + 5:g}"/>'
+            f'<line x1="{place(at)}" x2="{place(at)}" y1="{middle - 5:g}" y2="{middle + 5:g}"/>'
             for at in (low, high)
         )
-        line = f'<line x1="{_x(low)}" x2="{_x(high)}" y1="{middle:g}" y2="{middle:g}"/>'
+        line = f'<line x1="{place(low)}" x2="{place(high)}" y1="{middle:g}" y2="{middle:g}"/>'
         reach = f'<g class="reach">{line}{caps}</g>'
     return safe(
-        f'<svg class="interval" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
-        f' aria-hidden="true"><line class="axis" x1="{_x(0.0)}" x2="{_x(1.0)}" y1="{middle:g}"'
-        f' y2="{middle:g}"/>{ticks}{reach}<circle cx="{_x(value)}" cy="{middle:g}" r="4.5"/></svg>'
+        f'<svg class="interval" viewBox="0 0 {width} {_HEIGHT}" width="{width}" height="{_HEIGHT}"'
+        f' aria-hidden="true"><line class="axis" x1="{place(0.0)}" x2="{place(1.0)}" y1="{middle:g}"'
+        f' y2="{middle:g}"/>{ticks}{reach}<circle cx="{place(value)}" cy="{middle:g}" r="4.5"/></svg>'
     )
-
-
-def _x(share: float) -> str:
-    """Where a share lies, kept on the line whatever a formula gave."""
-    kept = min(1.0, max(0.0, share)) if share == share else 0.0
-    return f"{_MARGIN + kept * (_WIDTH - 2 * _MARGIN):.1f}"
 
 
 def percent(share: float) -> str:

@@ -17,7 +17,7 @@ from lab.analysis.estimates import Estimate, Unknown
 from lab.analysis.rates import TaskResult
 from lab.engine.llm.base import canonical_json
 from lab.models import Arm, Call, Experiment, Run, RunFacts
-from lab.render.grids import STATES, interval_svg, percent, rough_time, state_of
+from lab.render.grids import NARROW, STATES, interval_svg, percent, rough_time, state_of
 from lab.render.numbers import dollars, plural
 from lab.render.text import one_line, visible_text
 from lab.services import budgets, overview
@@ -39,6 +39,8 @@ FILTERS: tuple[tuple[str, str, str], ...] = (
 )
 _NAMED = 3
 _RECENT = 30
+# From so many arms on each has a row of a table, with a shorter line.
+_MANY_ARMS = 4
 # Fewer ended runs say little about how long the others take.
 _ENOUGH = 3
 
@@ -54,14 +56,19 @@ class Filter(NamedTuple):
 
 
 class ArmHead(NamedTuple):
-    """How an arm stands. `rate` "" where nothing can be said; `why` then says why."""
+    """How an arm stands. `rate` "" where nothing can be said; `interval` then says why.
+
+    `valid` is "9 of 12 valid", in short what `method` says in full.
+    """
 
     arm: Arm
     model: str
     rate: str
     line: str
     interval: str
+    valid: str
     method: str
+    preliminary: bool
     beside: list[str]
     spread: str
     cost: str
@@ -117,7 +124,8 @@ def summary(grid: Grid, experiment: Experiment) -> Summary:
         by_arm[run.arm].append(run)
     preliminary = any(not run.ended for run in grid.runs.values())
     mixed = _mixed(grid)
-    heads = [_head(arm, by_arm[arm.pk], preliminary, mixed.get(arm.pk, {})) for arm in grid.arms]
+    many = len(grid.arms) >= _MANY_ARMS
+    heads = [_head(arm, by_arm[arm.pk], preliminary, mixed.get(arm.pk, {}), many) for arm in grid.arms]
     return Summary(
         filters=_filters(grid),
         arms=heads,
@@ -151,11 +159,15 @@ def _shape(grid: Grid) -> str:
     return f"{' × '.join(parts)} = {runs}" if product == len(grid.runs) else f"{', '.join(parts)}, {runs}"
 
 
-def _head(arm: Arm, runs: Sequence[GridRun], preliminary: bool, mixed: Mapping[str, float]) -> ArmHead:
+def _head(
+    arm: Arm, runs: Sequence[GridRun], preliminary: bool, mixed: Mapping[str, float], many: bool
+) -> ArmHead:
     counted = [run for run in runs if run.counts]
     results = results_of(counted)
     estimate = rates.average(results)
-    rate, line, interval, method = _rate_words(estimate, counted, preliminary)
+    rate, line, interval, method = _rate_words(
+        estimate, counted, preliminary, {"width": NARROW} if many else {}
+    )
     cost, unknown = _cost(arm, runs, mixed)
     return ArmHead(
         arm=arm,
@@ -163,7 +175,9 @@ def _head(arm: Arm, runs: Sequence[GridRun], preliminary: bool, mixed: Mapping[s
         rate=rate,
         line=line,
         interval=interval,
+        valid=f"{sum(run.resolved for run in counted)} of {len(counted)} valid" if rate else "",
         method=method,
+        preliminary=preliminary,
         beside=_beside(runs),
         spread=_spread(results),
         cost=cost,
@@ -181,7 +195,7 @@ def results_of(counted: Sequence[GridRun]) -> list[TaskResult]:
 
 
 def _rate_words(
-    estimate: Estimate | Unknown, counted: Sequence[GridRun], preliminary: bool
+    estimate: Estimate | Unknown, counted: Sequence[GridRun], preliminary: bool, drawn: Mapping[str, int]
 ) -> tuple[str, str, str, str]:
     if isinstance(estimate, Unknown):
         return "", "", str(estimate) if not preliminary else "none graded yet", ""
@@ -198,7 +212,7 @@ def _rate_words(
         told = f"{low * 100:.1f} to {percent(high if high is not None else 1.0)}"
         parts.append(f"95 % interval, {estimate.method}")
     parts += ["preliminary"] if preliminary else []
-    return percent(estimate.value), interval_svg(estimate.value, *limits), told, ", ".join(parts)
+    return percent(estimate.value), interval_svg(estimate.value, *limits, **drawn), told, ", ".join(parts)
 
 
 def _beside(runs: Sequence[GridRun]) -> list[str]:

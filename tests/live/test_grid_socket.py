@@ -14,6 +14,7 @@ from lab.services import grids
 from tests import builders
 from tests.live.lab_server import LabServer, running_lab
 from tests.live.test_list_sockets import watching
+from tests.services.test_grids import place, second_arm
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,6 +96,16 @@ def test_runs_that_are_added_are_told_by_the_count_of_all_and_go_on_from_there(l
         builders.start(more)
         heard_until(socket, f'id="cell-{more.pk}"')
         assert heard_until(socket, "'all': 2", key="counts")
+
+
+def test_the_rows_of_many_arms_are_sent_as_the_page_has_them(lab: LabServer) -> None:
+    run = builders.run()
+    for letter in "BCD":
+        place(run, arm=second_arm(run, letter=letter))
+    with watching(lab, f"/ws/experiments/{run.experiment_id}/grid/?mark={grids.newest_mark()}") as socket:
+        assert json.loads(socket.recv(timeout=60))["parts"].count('class="arm-row"') == 4
+        builders.believable(run, outcome="resolved")
+        assert 'class="arm-row"' in str(heard_until(socket, "1 of 1 valid", key="parts")[-1]["parts"])
 
 
 def test_a_paused_experiment_says_so_with_its_reason(lab: LabServer) -> None:

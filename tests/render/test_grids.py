@@ -162,6 +162,11 @@ def test_the_line_of_a_rate_stays_on_its_scale(value: float, low: float | None, 
     assert all(6 <= float(place) <= 234 for place in places)
 
 
+def test_the_line_of_a_rate_is_as_wide_as_it_is_asked_for() -> None:
+    assert 'viewBox="0 0 144 16" width="144"' in interval_svg(1.0, 0.5, 1.0, width=144)
+    assert 'cx="138.0"' in interval_svg(1.0, 0.5, 1.0, width=144)
+
+
 def test_a_rate_without_an_interval_has_its_dot_alone() -> None:
     assert "reach" not in interval_svg(1.0, None, None)
     assert "reach" in interval_svg(0.5, 0.2, 0.8)

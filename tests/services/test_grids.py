@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 def second_arm(run: Run, *, letter: str = "B") -> Arm:
     """Another model in the same experiment."""
     endpoint = Endpoint.objects.create(name=f"{run.arm.model.endpoint.name}-{letter}")
-    model = Model.objects.create(endpoint=endpoint, name=f"birch-{run.pk}", model_id="birch")
+    model = Model.objects.create(endpoint=endpoint, name=f"birch-{run.pk}-{letter}", model_id="birch")
     return Arm.objects.create(
         experiment=run.experiment,
         harness_version=run.arm.harness_version,

@@ -94,6 +94,28 @@ def test_the_head_has_state_lights_and_what_can_be_downloaded(operator: Client) 
     assert f"/experiments/{first.experiment_id}/ask/resume/" in html
 
 
+def test_from_four_arms_on_each_is_one_row_and_the_rest_is_folded(viewer: Client) -> None:
+    first = builders.run()
+    graded(first, "resolved")
+    arms = [second_arm(first, letter=letter) for letter in "BCD"]
+    for arm in arms[:2]:
+        graded(place(first, arm=arm), "unresolved")
+    assert page_of(viewer, first).count('class="arm-head"') == 0
+    arms[2].delete()
+    assert page_of(viewer, first).count('class="arm-head"') == 3
+    place(first, arm=second_arm(first, letter="E"))
+    html = page_of(viewer, first)
+    assert html.count('class="arm-row"') == 4
+    rows, folded = html.split('class="arm-rows"')[1].split('<details class="arm-more" id="arm-more">')
+    words = " ".join(re.sub(r"<[^>]+>", " ", rows).split())
+    assert "100.0 %" in words
+    assert "1 of 1 valid preliminary" in words
+    assert "none graded yet" in words
+    assert 'width="144"' in rows
+    assert "150 steps, context 131,072, $2" not in rows
+    assert folded.count("150 steps, context 131,072, $2") == 4
+
+
 def test_a_viewer_gets_no_button_that_asks_for_anything(viewer: Client) -> None:
     assert "/ask/" not in page_of(viewer, builders.run())
 
