@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LEVEL = 0.95
-# So many resolved before a symmetric interval is shown; below, BCa's or Fieller's.
+# So many resolved, on so many tasks, before a symmetric interval is shown; below, BCa's or Fieller's.
 ENOUGH_RESOLVED = 10
 RESAMPLES = 9_999
 SEED = 20260101
@@ -34,7 +34,10 @@ class Pair(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Cost per resolved task. `fieller.high` None: no finite upper limit. `clustered` over repositories."""
+    """Cost per resolved task. `fieller.high` None: no finite upper limit. `clustered` over repositories.
+
+    `resolved_tasks` of the `n` tasks were resolved at least once.
+    """
 
     value: float
     error: float
@@ -44,11 +47,15 @@ class Ratio(NamedTuple):
     spend: float
     resolved: float
     n: int
+    resolved_tasks: int
 
     @property
     def shows_error(self) -> bool:
-        """Whether "±" may be shown: with few resolved the interval is far from symmetric."""
-        return self.resolved >= ENOUGH_RESOLVED
+        """Whether "±" may be shown: with few resolved the interval is far from symmetric.
+
+        Tasks are the sample: many runs of few tasks are few.
+        """
+        return min(self.resolved, self.resolved_tasks) >= ENOUGH_RESOLVED
 
 
 class AtLeast(NamedTuple):
@@ -79,7 +86,15 @@ def cost_per_resolved(pairs: Sequence[Pair], *, level: float = LEVEL) -> Ratio |
     factor = math.exp(z * error / value) if value > 0 else 1.0
     interval = Interval(value / factor, value * factor)
     return Ratio(
-        value, error, interval, fieller(pairs, level=level), _clustered(pairs, residuals), spend, resolved, n
+        value,
+        error,
+        interval,
+        fieller(pairs, level=level),
+        _clustered(pairs, residuals),
+        spend,
+        resolved,
+        n,
+        sum(one.resolved > 0 for one in pairs),
     )
 
 

@@ -31,7 +31,6 @@ from lab.web.charts import known
 
 # Always shown; the others only where something is in them.
 ALWAYS: tuple[BucketName, ...] = ("resolved", "failed", "invalid", "retried", "judge")
-FEW_RESOLVED = 10
 MOST_FAILURES = 10
 
 
@@ -106,7 +105,9 @@ def _spend(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         cells = [
             _bucket_cell(by_name.get(name), charts_costs.bucket_url(shown, one.arm, name)) for name in buckets
         ]
-        whole = _bucket_cell(one.whole, shown.behind(one.arm))._replace(strong=True)
+        whole = _bucket_cell(one.whole, charts_costs.bucket_url(shown, one.arm, "whole"))._replace(
+            strong=True
+        )
         rows.append(shown.row(one.arm, [*cells, whole]))
     plot = charts_costs.spend(shown, spends, [name for name in buckets if _used(spends, name)])
     return Panel(
@@ -170,7 +171,7 @@ def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
 
 
 def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
-    url = shown.behind(one.arm, outcome="counted")
+    url = shown.behind(one.arm, outcome="priced")
     interval = dollars_interval(one.by_attempt.interval)
     if isinstance(one.by_attempt.cost, AtLeast):
         interval = Cell("a lower bound", (one.by_attempt.cost.bound, None))
@@ -183,8 +184,8 @@ def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
         _ratio_cell(one.by_issue, url)._replace(
             values=_ratio_cell(one.by_issue, url).values[:1], strong=False
         ),
-        _mean(one.mean_resolved, shown.behind(one.arm, outcome="resolved")),
-        _mean(one.mean_failed, shown.behind(one.arm, outcome="unresolved")),
+        _mean(one.mean_resolved, shown.behind(one.arm, outcome="priced_resolved")),
+        _mean(one.mean_failed, shown.behind(one.arm, outcome="priced_failed")),
         missing(share.why) if isinstance(share, Unknown) else Cell(figures.percent(share), (share,)),
         Cell(_basis(one), (_basis(one),)),
         missing("there was no request")
@@ -214,7 +215,7 @@ def _ratio_cell(found: PerResolved, url: str) -> Cell:
         hint = f"nothing was resolved in {cost.n:,}; the rate is at most {figures.percent(cost.rate_at_most)}"
         return Cell(f"more than {figures.usd(cost.bound)}", (cost.bound, True), url, strong=True, hint=hint)
     hint = f"{figures.usd(cost.spend, places=2)} ÷ {cost.resolved:g}"
-    few = " few resolved: rough" if cost.resolved < FEW_RESOLVED else ""
+    few = "" if cost.shows_error else " few resolved: rough"
     text = f"{'at least ' if found.at_least else ''}{figures.usd(cost.value)}"
     return Cell(text, (cost.value, found.at_least), url, strong=True, hint=hint + few)
 
@@ -240,7 +241,7 @@ def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) ->
             shown.row(
                 one.arm,
                 [
-                    amount_cell(one.cost, shown.behind(one.arm), dollars=True),
+                    amount_cell(one.cost, shown.behind(one.arm, outcome="priced"), dollars=True),
                     share_cell(one.rate),
                     Cell(BASIS_WORDS.get(one.basis, one.basis) or "unknown", (one.basis,)),
                     Cell(

@@ -112,3 +112,9 @@ def _holds_the_ratio(pairs: list[Pair]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=2, max_size=6))
 def test_fiellers_limits_lie_around_any_ratio(tasks: list[tuple[int, int]]) -> None:
     _holds_the_ratio([Pair(cost / 10, resolved, place) for place, (cost, resolved) in enumerate(tasks)])
+
+
+def test_few_tasks_have_no_symmetric_interval_however_many_runs_of_them_were_resolved() -> None:
+    assert not ratio([Pair(1.0, 6), Pair(3.0, 5)]).shows_error
+    assert not ratio([Pair(float(task), 2 * (task < 9)) for task in range(20)]).shows_error
+    assert ratio([Pair(float(task), task < 10) for task in range(20)]).shows_error
