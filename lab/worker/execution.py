@@ -61,9 +61,13 @@ class Execution:
             steering=self._steering,
             heard=self._asked.heard,
             let_go=self._let_go,
+            take_back=self._take_back,
         )
         self._handed_over = threading.Event()
         self._orderly = False
+        # Guards the two below: the run can still be taken back, and it was.
+        self._turning = threading.RLock()
+        self._lets_go = self._is_taken_back = False
 
     def run(self) -> None:
         """Run the attempt to its end and settle what follows.
@@ -80,8 +84,9 @@ class Execution:
                 self._sink.flush()
         except LeaseLostError as lost:
             _log.info("run %s: attempt %s was given up (%s)", claim.run.pk, claim.attempt.n, lost)
-            if self._handed_over.is_set():
-                self._settle_later(self._hand_back if self._orderly else self._release)
+            if self._handed_over.is_set() or self._is_taken_back:
+                orderly = self._orderly or self._is_taken_back
+                self._settle_later(self._hand_back if orderly else self._release)
         except Exception:
             # The event log could not be written to its end.
             _log.exception("run %s: attempt %s broke off", claim.run.pk, claim.attempt.n)
@@ -95,8 +100,10 @@ class Execution:
         `orderly`: somebody stops the lab. What is in flight may end, within `LAB_STOP_SECONDS`, and nothing
         new starts. Otherwise the worker has died, and so does all of it.
         """
-        self._orderly = orderly
-        self._handed_over.set()
+        with self._turning:
+            self._lets_go = self._is_taken_back = False
+            self._orderly = orderly
+            self._handed_over.set()
         if not orderly:
             self._keeper.give_up("the worker died")
             return
@@ -113,19 +120,39 @@ class Execution:
 
         Returns at once: the lease is kept meanwhile, and a cancel heard.
         """
-        if self._handed_over.is_set():
-            return
-        self._orderly = True
-        self._handed_over.set()
+        with self._turning:
+            if self._handed_over.is_set() or self._is_taken_back:
+                return
+            self._lets_go = self._orderly = True
+            self._handed_over.set()
+            self._sink.begin_stop()
         self._steering.close()
         threading.Thread(target=self._stop_at_next_event, daemon=True).start()
 
     def _stop_at_next_event(self) -> None:
-        self._sink.stop_at_next_event()
+        self._sink.wait_for_stop()
+        with self._turning:
+            if not self._lets_go:
+                return
+            self._lets_go = False
         self._stop.set(ExitReason.INFRASTRUCTURE_ERROR)
 
+    def _take_back(self) -> None:
+        """The run is cancelled: it ends here, with its patch, though its experiment is paused.
+
+        What has stopped already is handed back, and ends without one.
+        """
+        with self._turning:
+            if self._handed_over.is_set() and not self._lets_go:
+                return
+            self._is_taken_back = True
+            if self._lets_go:
+                self._lets_go = self._orderly = False
+                self._handed_over.clear()
+                self._sink.go_on()
+
     def _may_ask(self) -> bool:
-        if queue.may_ask(claim=self._claim):
+        if self._is_taken_back or queue.may_ask(claim=self._claim):
             return True
         self._let_go()
         return False

@@ -39,7 +39,7 @@ class LeaseKeeper:
 
     Cancels go to `stop`, all else to `steering`. `heard` are the numbers of what earlier holders have written
     into the log already. `let_go` is called when the run is to be handed back because its experiment is
-    paused. A context manager around the attempt.
+    paused, `take_back` when it is cancelled all the same. A context manager around the attempt.
 
     While the database cannot be reached the lease is neither renewed nor given up: once it would have run
     out, the sink takes nothing, and the run waits until it is known whose it is.
@@ -54,8 +54,9 @@ class LeaseKeeper:
         steering: Steering,
         heard: Collection[int] = (),
         let_go: Callable[[], None] = lambda: None,
+        take_back: Callable[[], None] = lambda: None,
     ) -> None:
-        self._let_go = let_go
+        self._let_go, self._take_back = let_go, take_back
         self._claim, self._sink, self._stop, self._steering = claim, sink, stop, steering
         self._done = threading.Event()
         # The lease thread looks, and before the agent's first request the run's own.
@@ -137,6 +138,9 @@ class LeaseKeeper:
         """False when the log takes nothing any more."""
         person = control.asked_by.get_username()
         asked = ControlAsked(control=control.kind, person=person, value=control.value, ask=control.pk)
+        if control.kind == Control.Kind.CANCEL:
+            # Before it is written: a sink that stops might not take it.
+            self._take_back()
         try:
             self._written[control.pk] = self._sink.append(asked).seq
         except LabError:

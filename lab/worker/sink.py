@@ -229,13 +229,31 @@ class DatabaseSink:
         After `within` seconds nothing is taken any more though something is still in flight. What was taken
         is stored all the same.
         """
-        until = time.monotonic() + within
+        self.begin_stop()
+        self.wait_for_stop(within=within)
+
+    def begin_stop(self) -> None:
+        """As `stop_at_next_event`, at once: `wait_for_stop` waits for the rest."""
         with self._lock:
             self._stops = True
-            while self._in_flight and self._error is None and not self._closing and time.monotonic() < until:
-                self._settled.wait(min(1.0, until - time.monotonic()))
-            self._in_flight = False
+
+    def wait_for_stop(self, *, within: float = math.inf) -> None:
+        """Returns when nothing is in flight any more, after `within` seconds, or when `go_on` is called."""
+        until = time.monotonic() + within
+        with self._lock:
+            while self._stops and self._in_flight and self._error is None and not self._closing:
+                if (left := until - time.monotonic()) <= 0:
+                    break
+                self._settled.wait(min(1.0, left))
+            if self._stops:
+                self._in_flight = False
             self._written.notify_all()
+
+    def go_on(self) -> None:
+        """Take back a stop: everything is taken again."""
+        with self._lock:
+            self._stops = False
+            self._settled.notify_all()
 
     def is_durable(self, seq: int, *, within: float) -> bool:
         """Whether the event with this number is in the database; waits up to `within` seconds for it."""

@@ -219,7 +219,24 @@ def test_a_cancel_is_heard_while_a_paused_experiments_request_is_in_flight(
     assert time.monotonic() - asked < SOON
     run = Run.objects.get()
     assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
+    assert "patch_captured" in kinds(run)
     assert now(claim.run.experiment).state == Experiment.State.CANCELLED
+    assert no_sandbox_is_left(settings)
+
+
+def test_a_run_that_is_cancelled_while_a_paused_experiment_lets_it_go_keeps_its_patch(
+    alice: User, claim: Claim, settings: Settings
+) -> None:
+    settings.LAB_SCRIPTED_CHUNK_SECONDS = 30.0
+    threads = at_work(claim)
+    eventually(lambda: "model_call_started" in kinds(claim.run))
+    experiment_asks.pause(experiment=claim.run.experiment, by=alice)
+    time.sleep(1.5)
+    controls.ask(run=claim.run, by=alice, control="cancel")
+    end(threads)
+    run = Run.objects.get()
+    assert (run.status, run.exit_reason) == (Run.Status.ENDED, "cancelled")
+    assert "patch_captured" in kinds(run)
     assert no_sandbox_is_left(settings)
 
 

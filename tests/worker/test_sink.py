@@ -202,6 +202,19 @@ def test_a_stop_breaks_off_what_takes_too_long(claim: Claim) -> None:
     assert stored() == [1]
 
 
+def test_a_stop_that_is_taken_back_lets_everything_go_on(claim: Claim) -> None:
+    with make(claim) as sink:
+        sink.append_all([ev.attempt_started(), ev.call_started(1)])
+        sink.begin_stop()
+        stopping = threading.Thread(target=sink.wait_for_stop)
+        stopping.start()
+        sink.go_on()
+        stopping.join(60)
+        assert not stopping.is_alive()
+        sink.append(ev.call_finished(1))
+        sink.append(ev.call_started(2))
+
+
 def test_an_attempt_that_is_graded_when_the_lab_stops_may_end(claim: Claim) -> None:
     with make(claim) as sink:
         sink.append(ev.verification_started())
