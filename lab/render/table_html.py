@@ -58,7 +58,8 @@ def _row(row: Row, cells: list[tuple[Column, Cell, int]], plot: str) -> str:
     second = f' <span class="second">{visible_html(row.second)}</span>' if row.second else ""
     shown = "".join(_cell(column, cell, number) for column, cell, number in cells)
     letter = f'<span class="letter">{escape(row.letter)}</span> ' if row.letter else ""
-    head = f'<th scope="row" title="{name}">{mark(row.shape)}{letter}{linked}{second}</th>'
+    whole = visible_html(f"{row.name} {row.second}".strip())
+    head = f'<th scope="row" title="{whole}">{mark(row.shape)}{letter}{linked}{second}</th>'
     return f'<tr data-row tabindex="-1">{head}{plot}{shown}</tr>'
 
 

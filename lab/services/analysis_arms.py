@@ -12,12 +12,17 @@ from lab.services.comparisons import LIMIT_NAMES, Light, said_of_each, state_of
 DIGEST_SHOWN = 12
 
 
+# What imports call a harness that no record names.
+_NO_HARNESS = ("unknown program (imported)", "harness not recorded (imported)")
+
+
 class ArmOf(NamedTuple):
     """An arm across the selected experiments.
 
     `series` (from 1) is its place in every plot, whatever else is selected. `letter` is the experiment's
-    where one is selected. `name` is what to call it: as short as the others allow. `limits_digest` is ""
-    where not all limits are known. `experiments` and `arm_ids` belong together, one row an experiment.
+    where one is selected. `name` is what to call it: as short as the others allow. `harness_recorded` and
+    `model_recorded`: whether an imported record says which it was. `limits_digest` is "" where not all limits
+    are known. `experiments` and `arm_ids` belong together, one row an experiment.
     """
 
     key: str
@@ -34,6 +39,8 @@ class ArmOf(NamedTuple):
     limits_digest: str
     experiments: tuple[int, ...]
     arm_ids: tuple[int, ...]
+    harness_recorded: bool = True
+    model_recorded: bool = True
 
 
 def key_of(harness_version_id: int, model_id: int, limits_digest: str) -> str:
@@ -78,6 +85,8 @@ def _arm(key: str, rows: Sequence[Arm], name: str, series: int, its_letter: str)
         limits_digest=first.limits_digest,
         experiments=tuple(row.experiment_id for row in rows),
         arm_ids=tuple(row.pk for row in rows),
+        harness_recorded=not first.harness_version.harness.name.startswith(_NO_HARNESS),
+        model_recorded=bool(first.model.model_id),
     )
 
 

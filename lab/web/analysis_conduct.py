@@ -208,13 +208,18 @@ def _calls(shown: Shown, arms: Sequence[ArmConduct]) -> Table:
         _share_column("parallel", "parallel", "steps with several calls, of steps with a call"),
         _share_column("malformed", "malformed", "calls that were not understood"),
         _share_column(
+            "no call understood",
+            "format_errors",
+            "replies in which no call was understood though one was needed",
+        ),
+        _share_column(
             "failed commands", "failed_commands", "another exit code than 0, of calls with a known one"
         ),
     )
     rows = []
     for one in arms:
         use = one.tool_use
-        parts = (use.parallel, use.malformed, use.failed)
+        parts = (use.parallel, use.malformed, use.format_errors, use.failed)
         rows.append(shown.row(one.arm, [_share(shown, one.arm, part) for part in parts]))
     return Table("calls", "Calls in parallel, malformed and failed", "arm", columns, tuple(rows))
 

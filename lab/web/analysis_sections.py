@@ -124,5 +124,14 @@ def _per_task(observed: Observed) -> PerTask:
 
 
 def _slopes(observed: Observed) -> list[harness_effect.Slope]:
-    parts = [ArmParts(arm.key, arm.harness, arm.model, arm.limits_digest) for arm in observed.arms]
+    # Two that no record names need not be the same: "" says so.
+    parts = [
+        ArmParts(
+            arm.key,
+            arm.harness if arm.harness_recorded else "",
+            arm.model if arm.model_recorded else "",
+            arm.limits_digest,
+        )
+        for arm in observed.arms
+    ]
     return harness_effect.slopes(observed.observations, observed.selection.switches, parts)

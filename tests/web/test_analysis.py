@@ -242,6 +242,30 @@ def test_tasks_that_one_arm_alone_resolves_are_a_short_list_that_leads_to_all(
     assert len(runs_at(viewer, html.unescape(address))) == number * 2 * analysed.SEEDS
 
 
+@pytest.mark.parametrize("name", ["unknown program (imported)", "harness not recorded (imported)", ""])
+def test_arms_whose_harness_or_model_nobody_recorded_are_on_no_slope(
+    viewer: Client, made: Analysed, name: str
+) -> None:
+    assert len(table_of(viewer, "one-harness")) == 1
+    if name:
+        harness = made.arms["A"].harness_version.harness
+        type(harness).objects.filter(pk=harness.pk).update(name=name)
+    else:
+        model = made.arms["B"].model
+        type(model).objects.filter(pk=model.pk).update(model_id="")
+    assert "no harness ran with more than one model" in page_of(viewer)
+
+
+def test_replies_in_which_no_call_was_understood_stand_beside_malformed_calls(
+    viewer: Client, made: Analysed
+) -> None:
+    RunFacts.objects.filter(run__arm=made.arms["A"]).update(replies=10, format_errors=1)
+    first, second = table_of(viewer, "calls")
+    assert close(first["format_errors"], 0.1)
+    assert (first["format_errors_count"], first["format_errors_of"]) == ("80.0", "800.0")
+    assert second["format_errors"] == ""
+
+
 def test_one_arm_alone_is_no_comparison_and_the_page_says_why(viewer: Client, made: Analysed) -> None:
     text = page_of(viewer, f"/analysis/?experiment={made.experiment.pk}&arm={made.keys['B']}")
     assert "Not estimable, because one arm alone has nothing to be held against." in text
