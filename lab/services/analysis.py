@@ -13,7 +13,8 @@ from django.db.models import Exists, F, FloatField, IntegerField, OuterRef, Q, T
 from django.db.models.functions import Cast
 from pydantic_core import from_json
 
-from lab.analysis import counting, pairs, spending
+from lab.analysis import counting, pairs, run_costs, spending
+from lab.analysis.counting import Trial
 from lab.analysis.observations import Behaviour, Observation
 from lab.engine.errors import InvalidValueError
 from lab.models import Experiment, Flag, Run, Task, TaskSet
@@ -329,6 +330,10 @@ BEHIND: dict[str, str] = {
     "cancelled": "cancelled",
     "open": "not ended yet",
     "counted": "counted in the rate",
+    "priced": "counted in the rate, of known cost",
+    "priced_resolved": "counted as resolved, of known cost",
+    "priced_failed": "counted as not resolved, of known cost",
+    "all": "of the selection, also those that the switches leave out",
     "flagged": "flagged",
     "stepped_in": "runs people stepped into",
     "left_out": "left out by the switches",
@@ -352,7 +357,7 @@ def runs_behind(
 
     `outcome` is a key of `BEHIND`, "" for all that the switches let in; `first_only` and `second_only` are of
     `selection.pair`, runs of both arms. `task` is a slug or a key. Outcomes count the runs that the switches
-    let in, save `flagged`, `stepped_in` and `left_out`, which count all.
+    let in, save `all`, `flagged`, `stepped_in` and `left_out`, which count all.
 
     Raises:
         InvalidValueError: an outcome that there is none of, or one of a pair without a pair.
@@ -369,17 +374,31 @@ def runs_behind(
     ]
 
 
+def _priced(trial: Trial) -> bool:
+    return run_costs.dollars_of(trial.run) is not None
+
+
+_COUNTED: dict[str, Callable[[Trial], bool]] = {
+    "counted": lambda trial: True,
+    "priced": _priced,
+    "priced_resolved": lambda trial: _priced(trial) and trial.resolved,
+    "priced_failed": lambda trial: _priced(trial) and not trial.resolved,
+}
+
+
 def _behind(found: Observed, outcome: str) -> list[Observation]:
     switches = found.selection.switches
     let_in = counting.considered(found.observations, switches)
     if outcome in ("first_only", "second_only"):
         return _only_one(found, outcome)
-    if outcome == "counted":
-        return [trial.run for trial in counting.trials(found.observations, switches)]
+    if outcome in _COUNTED:
+        trials = counting.trials(found.observations, switches)
+        return [trial.run for trial in trials if _COUNTED[outcome](trial)]
     if outcome == "left_out":
         kept = {run.run for run in let_in}
         return [run for run in found.observations if run.run not in kept]
     everywhere: dict[str, Callable[[Observation], bool]] = {
+        "all": lambda run: True,
         "flagged": lambda run: run.flagged,
         "stepped_in": lambda run: run.stepped_in,
     }

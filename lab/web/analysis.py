@@ -92,7 +92,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
     """The runs behind a number, by the selection and what of it the number counts."""
     try:
         observed = analysis.observed(Selection.from_query(request.GET))
-        numbers = _behind(observed, request.GET)
+        numbers = runs_at(observed, request.GET)
     except FieldErrors as error:
         return _refused(request, list(error.errors.values()))
     except (InvalidValueError, ValueError) as error:
@@ -114,8 +114,12 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
     return render(request, "analysis/runs.html", context)
 
 
-def _behind(observed: Observed, asked: Mapping[str, str]) -> list[int]:
-    """Raises: InvalidValueError, ValueError for a figure that there is none of."""
+def runs_at(observed: Observed, asked: Mapping[str, str]) -> list[int]:
+    """The runs behind the number that a query asks for, ascending.
+
+    Raises:
+        InvalidValueError, ValueError: an outcome or a figure that there is none of.
+    """
     switches = observed.selection.switches
     if figure := asked.get("figure", ""):
         numbers = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -78,6 +78,12 @@ class Shown:
             query = self._narrowed[kept] = self._narrow(arm, seed, any_task=not task).query()
         parts = [query, urlencode({"task": task}) if task else "", urlencode(more) if more else ""]
         return f"{self._runs}?{'&'.join(part for part in parts if part)}"
+
+    def counted_with(self, arm: str, **switches: str) -> str:
+        """The address of an arm's runs that count when switches stand otherwise than the page's."""
+        changed: dict[str, Any] = dict(switches)
+        narrowed = dataclasses.replace(self._narrow(arm, 0, any_task=True), **changed)
+        return f"{self._runs}?{narrowed.query()}&outcome=counted"
 
     def _narrow(self, arm: str, seed: int, *, any_task: bool) -> Selection:
         narrowed = dataclasses.replace(self.selection, pair=None)

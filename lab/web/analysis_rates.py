@@ -81,8 +81,8 @@ def _cells(shown: Shown, one: ArmRate, note: str) -> list[Cell]:
         value,
         interval,
         Cell(of, (one.rate.resolved, one.rate.runs), shown.behind(one.arm, outcome="resolved")),
-        _other_rate(one.invalid_as_failures, shown.behind(one.arm, outcome="invalid")),
-        _other_rate(one.without_flagged, shown.behind(one.arm, outcome="flagged")),
+        _other_rate(one.invalid_as_failures, shown.counted_with(one.arm, invalid="failures")),
+        _other_rate(one.without_flagged, shown.counted_with(one.arm, flagged="out")),
         at_k._replace(
             text=at_k.text if at_k.why else f"{at_k.text} {note}".strip(), values=(one.k, *at_k.values)
         ),

@@ -133,21 +133,22 @@ def _table(shown: Shown, tasks: Sequence[TaskRate], most: int) -> Table:
         whole = task.whole
         cells = [
             Cell(task.repository or "not named", (task.repository,)),
-            _of(whole, shown.behind(task=task.task, outcome="counted")),
+            _of(shown, whole, "", task.task),
             share_cell(whole.rate),
-            *(_of(task.arms.get(arm), shown.behind(arm, task=task.task)) for arm in arms),
+            *(_of(shown, task.arms.get(arm), arm, task.task) for arm in arms),
         ]
         rows.append(Row(shown.task_name(task.task), tuple(cells), 0, shown.behind(task=task.task)))
     return Table("tasks", "Solve rate by task", "task", tuple(columns), tuple(rows))
 
 
-def _of(found: Attempts | None, url: str) -> Cell:
+def _of(shown: Shown, found: Attempts | None, arm: str, task: str) -> Cell:
     if found is None:
         return Cell("not run", (None, 0))
     resolved, of = len(found.resolved), len(found.resolved) + len(found.unresolved)
     others = f"{len(found.others)} more open, invalid or cancelled" if found.others else ""
     if not of:
-        return Cell("not graded", (0, 0), url, hint=others)
+        return Cell("not graded", (0, 0), shown.behind(arm, task=task), hint=others)
+    url = shown.behind(arm, task=task, outcome="counted")
     return Cell(f"{resolved} of {of}", (resolved, of), url, hint=others)
 
 

@@ -54,7 +54,7 @@ def forest(shown: Shown, rates: Sequence[ArmRate]) -> Plot:
                 "y": [place],
                 "marker": figures.marker(series),
                 "error_x": figures.bars([value], [low], [high], series),
-                "customdata": [shown.behind(one.arm)],
+                "customdata": [shown.behind(one.arm, outcome="counted")],
                 "text": [f"{shown.name(one.arm)}: {interval_words(one.rate.estimate)}"],
                 "hoverinfo": "text",
             }

@@ -259,6 +259,6 @@ def _slope_line(
         ),
         "text": words,
         "hoverinfo": "text",
-        "customdata": [shown.behind(point.arm.key) for _, _, point in points],
+        "customdata": [shown.behind(point.arm.key, outcome="counted") for _, _, point in points],
     }
     return trace

@@ -30,6 +30,8 @@ BUCKET_WORDS: dict[BucketName, str] = {
     "judge": "judge",
     "whole": "whole",
 }
+# Outcomes of runs that are not called as the part of the spend is.
+_BUCKET_OUTCOMES: dict[BucketName, str] = {"failed": "unresolved", "judge": "all", "whole": "all"}
 # Colour and pattern of a part: told apart in grey as well.
 BUCKET_LOOKS: dict[BucketName, tuple[str, str]] = {
     "resolved": ("@resolved", ""),
@@ -108,8 +110,8 @@ def _bucket_bar(shown: Shown, arms: Sequence[ArmSpend], name: BucketName) -> Tra
 
 
 def bucket_url(shown: Shown, arm: str, name: BucketName) -> str:
-    outcome = {"resolved": "resolved", "failed": "unresolved", "invalid": "invalid", "open": "open"}
-    return shown.behind(arm, outcome=outcome[name]) if name in outcome else shown.behind(arm)
+    """The runs that the dollars of a part were spent on."""
+    return shown.behind(arm, outcome=_BUCKET_OUTCOMES.get(name, name))
 
 
 class _At(NamedTuple):
@@ -214,7 +216,7 @@ def _point(shown: Shown, one: _At) -> Trace:
         "marker": figures.marker(series),
         **across,
         "error_y": figures.bars([y], [y_low], [y_high], series),
-        "customdata": [shown.behind(arm)],
+        "customdata": [shown.behind(arm, outcome="counted")],
         "text": [_said(shown, one.place)],
         "hoverinfo": "text",
     }
@@ -356,7 +358,7 @@ def _curve(shown: Shown, one: Curve, most: float) -> list[Trace]:
             for step, _ in marks
         ],
         "hoverinfo": "text",
-        "customdata": [shown.behind(one.arm)] * len(marks),
+        "customdata": [shown.behind(one.arm, outcome="priced")] * len(marks),
     }
     return [line, points]
 

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 from typing import NamedTuple
 
-from lab.models import Arm, Endpoint, Experiment, Model, Run, RunFacts, Task
+from lab.models import Arm, Endpoint, Experiment, Flag, Model, Run, RunFacts, Task
 from tests import builders
 
 # How many of the four runs of each task are resolved.
@@ -92,6 +92,58 @@ def _run(arm: Arm, task: Task, seed: int, verdict: str) -> int:
         run=run, verdict=verdict, steps=10, calls=10, cost=Decimal("0.25"), cost_basis="table"
     )
     return run.pk
+
+
+# Of each arm, so many runs of what a real lab has beside verdicts.
+MIXED = {
+    "cancelled": 3,
+    "invalid": 4,
+    "open": 2,
+    "stepped_in": 2,
+    "retried": 2,
+    "flagged": 2,
+    "unpriced": 1,
+}
+_BEHAVIOUR = {
+    **{"tools": {"bash": 4}, "kinds": {"shell": 3, "edit": 1}, "calls": 4, "steps_with_calls": 4},
+    **{"parallel_steps": 1, "malformed": 0, "exit_codes": 4, "failed_commands": 1, "tests": 1, "edits": 1},
+    **{"cycles": 1, "tested_after_last_edit": True, "repeats": 0},
+    **{"model_seconds": 3.0, "tool_seconds": 2.0, "waiting_seconds": 1.0},
+}
+
+
+def make_mixed() -> Analysed:
+    """The same lab, in which some of the last runs were cancelled, broken, retried, flagged and so on."""
+    made = make()
+    for letter in SUCCESSES:
+        left = [made.runs[letter, task, SEEDS] for task in range(20)]
+        for kind, number in MIXED.items():
+            runs, left = left[:number], left[number:]
+            _become(kind, runs)
+    known = RunFacts.objects.filter(run__status=Run.Status.ENDED, run__seed__lt=SEEDS)
+    known.update(behaviour=_BEHAVIOUR, input_uncached=100, output_total=10)
+    return made
+
+
+def _become(kind: str, runs: list[int]) -> None:
+    rows, facts = Run.objects.filter(pk__in=runs), RunFacts.objects.filter(run__in=runs)
+    if kind == "cancelled":
+        rows.update(exit_reason="cancelled")
+        facts.update(verdict="")
+    elif kind == "invalid":
+        rows.update(exit_reason="infrastructure_error")
+        facts.update(verdict="infrastructure", cost=Decimal(5))
+    elif kind == "open":
+        rows.update(status=Run.Status.RUNNING, exit_reason="")
+        facts.update(verdict="")
+    elif kind == "stepped_in":
+        facts.update(got_message=True)
+    elif kind == "retried":
+        facts.update(cost_earlier=Decimal("0.10"))
+    elif kind == "flagged":
+        Flag.objects.bulk_create(Flag(run_id=run, code="leaked_calls", event_seq=1) for run in runs)
+    else:
+        facts.update(cost=None, cost_unknown=10, cost_basis="unknown")
 
 
 def links_of(page: str, name: str = "/analysis/runs/") -> list[str]:

@@ -140,27 +140,6 @@ def test_a_number_leads_to_exactly_its_runs(viewer: Client, made: Analysed) -> N
     }
 
 
-def test_every_link_of_the_page_answers_with_runs(viewer: Client, made: Analysed) -> None:
-    builders.believable(builders.another_run(Run.objects.get(pk=made.runs["A", 0, 1]), seed=9))
-    links = analysed.links_of(page_of(viewer))
-    assert len(links) > 60
-    empty = [link for link in links if not analysed.listed(page_of(viewer, link))]
-    assert [link for link in empty if not re.search(r"outcome=(invalid|flagged)|figure=", link)] == []
-    for name in ("/analysis/", "/analysis/choose/", "/compare/", "/experiments/"):
-        for link in analysed.links_of(page_of(viewer), name)[:12]:
-            assert viewer.get(link).status_code in (200, 302), link
-
-
-def test_a_count_and_the_list_behind_it_are_of_the_same_length(viewer: Client, made: Analysed) -> None:
-    text = page_of(viewer)
-    counted = re.findall(r'<a href="([^"]+)"(?: class="strong")?>(\d+) of (\d+)</a>', text)
-    assert counted
-    for link, some, of in counted[:60]:
-        address = html.unescape(link)
-        number = len(runs_at(viewer, address))
-        assert number in (int(some), int(of)), address
-
-
 def test_invalid_and_flagged_runs_are_apart_and_the_switches_move_them(
     viewer: Client, made: Analysed
 ) -> None:
