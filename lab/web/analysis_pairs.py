@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -49,7 +50,10 @@ class Only(NamedTuple):
 
 
 class PairShown(NamedTuple):
-    """One comparison in words. `headline` is the figure, or why there is none."""
+    """One comparison in words. `headline` is the figure, or why there is none.
+
+    `reference`: there are so many arms that all are compared with the first one alone.
+    """
 
     first: Row
     second: Row
@@ -66,6 +70,7 @@ class PairShown(NamedTuple):
     discordant: Table | None
     onlys: list[Only]
     swap: str
+    reference: bool
     choose: list[tuple[str, str, bool, bool]]
 
 
@@ -106,6 +111,7 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairS
             _only(shown, second.name, one.second_only, _runs_of(shown, one, "second_only")),
         ],
         shown.page("paired", pair=(one.second, one.first)),
+        _left_out(shown, compared) > 0,
         [(arm.key, arm.name, arm.key == one.first, arm.key == one.second) for arm in shown.observed.arms],
     )
 
@@ -209,6 +215,23 @@ def _only(shown: Shown, arm: str, tasks: Sequence[OnlyOne], url: str) -> Only:
     return Only(arm, len(tasks), found, url)
 
 
+def _left_out(shown: Shown, compared: int) -> int:
+    """How many pairs of the arms are not among those that are shown."""
+    return math.comb(len(shown.observed.arms), 2) - compared
+
+
+def _reference_note(shown: Shown, pairs: Sequence[PairResult]) -> tuple[str, ...]:
+    left_out = _left_out(shown, len(pairs))
+    if not left_out:
+        return ()
+    arms = len(shown.observed.arms)
+    return (
+        f"{arms} arms make {left_out + len(pairs):,} pairs: these are the {len(pairs)} with "
+        f"{shown.letter(pairs[0].first)} {shown.name(pairs[0].first)}, the reference arm. Choose another "
+        "reference as the first of the pair above.",
+    )
+
+
 def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
     columns = (
         Column("tasks", ("tasks",), "tasks that both tried"),
@@ -227,12 +250,19 @@ def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
     parts += sorted({one.method for one in pairs if one.method})
     return Panel(
         "pairs",
-        "All pairs" if several else "The pair in numbers",
+        _title(shown, pairs),
         "; ".join(parts),
         plots=tuple(plot for plot in (charts.differences(shown, pairs),) if plot),
-        table=Table("pairs", "All pairs", "pair", columns, rows),
+        table=Table("pairs", _title(shown, pairs), "pair", columns, rows),
+        notes=_reference_note(shown, pairs),
         folded=False,
     )
+
+
+def _title(shown: Shown, pairs: Sequence[PairResult]) -> str:
+    if _left_out(shown, len(pairs)):
+        return f"All arms against {shown.letter(pairs[0].first)}"
+    return "All pairs" if len(pairs) > 1 else "The pair in numbers"
 
 
 def _pair_row(shown: Shown, one: PairResult) -> Row:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from lab.models import Flag, Run, RunFacts, Task
+from lab.models import Flag, Model, Run, RunFacts, Task
 from tests import builders
 from tests.web import analysed
 from tests.web.analysed import Analysed
@@ -243,6 +243,26 @@ def test_replies_in_which_no_call_was_understood_stand_beside_malformed_calls(
     assert close(first["format_errors"], 0.1)
     assert (first["format_errors_count"], first["format_errors_of"]) == ("80.0", "800.0")
     assert second["format_errors"] == ""
+
+
+def test_many_arms_are_held_against_one_that_the_reader_chooses(viewer: Client, made: Analysed) -> None:
+    last = ""
+    for letter in "CDEFG":
+        model = Model.objects.create(
+            endpoint=made.arms["A"].model.endpoint, name=f"m-{letter}", model_id=letter
+        )
+        arm = made.arms["A"]
+        arm.pk, arm.letter, arm.model = None, letter, model
+        arm.save(force_insert=True)
+        last = f"{arm.harness_version_id}.{model.pk}.{arm.limits_digest[:12]}"
+    text = page_of(viewer)
+    assert "7 arms make 21 pairs: these are the 6 with A" in text
+    assert "All arms against A" in text
+    assert "First, the reference of all arms" in text
+    address = f"/analysis/?experiment={made.experiment.pk}&pair={last}&pair={made.keys['A']}"
+    other = page_of(viewer, address)
+    assert "these are the 6 with G m-G, the reference arm" in other
+    assert "All arms against" not in page_of(viewer, f"{address}&arm={last}&arm={made.keys['A']}")
 
 
 def test_one_arm_alone_is_no_comparison_and_the_page_says_why(viewer: Client, made: Analysed) -> None:
