@@ -77,8 +77,9 @@ class ToolUse(NamedTuple):
 class Habits(NamedTuple):
     """Verification, as shares of runs.
 
-    A test run is a command that starts a known test runner, whatever its result; a script of the agent's own
-    is none, and what such a script changes is no edit. `tested`: at least one test run. `cycled`: at least
+    A test run is a command that starts a known test runner or has Python run a file `test_*.py` or
+    `*_test.py`, whatever its result; another script of the agent's own is none, and what a script changes is
+    no edit. `tested`: at least one test run. `cycled`: at least
     one edit that a test run followed. `tested_last`: of runs that edited, those with a test run after the
     last edit; `no_edit` runs edited nothing, and it does not apply to them. `cycles`: how often in a run a
     test run followed an edit.

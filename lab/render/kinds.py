@@ -35,6 +35,17 @@ _TEST = re.compile(
     r"|-m\s+(?:pytest|unittest)\b|\b(?:npm|yarn|pnpm|go|cargo|make|mvn|gradle)\s+(?:run\s+)?test\b"
     r"|manage\.py\s+test\b|(?:^|/)runtests\.py\b|(?:^|\s)(?:\./)?run_tests\b"
 )
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")
+_TEST_MODULES = {"pytest", "unittest", "doctest"}
+# What may stand before the command that is run, with options of its own.
+_BEFORE_COMMANDS = {
+    "env", "time", "timeout", "nohup", "nice", "sudo", "exec", "xvfb-run", "uv", "poetry", "pipenv", "conda",
+    "do", "then", "else", "if", "while", "!", "{",
+}  # fmt: skip
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
+# Python's options with a value of their own, which may be the next word.
+_OPTIONS_WITH_VALUES = {"-W", "-X"}
 _READ_COMMANDS = {
     "cat", "head", "tail", "less", "more", "grep", "egrep", "fgrep", "rg", "find", "ls", "tree", "wc", "awk",
     "file", "stat", "pwd", "nl", "cut", "sort", "uniq", "which", "type", "du", "diff", "echo", "printf",
@@ -94,14 +105,43 @@ def subject_of(tool: str, executor: str, arguments: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=4096)
 def command_kind(command: str) -> Kind:
-    """The kind of one command line. A test run is one whatever its result; writing a file is an edit."""
+    """The kind of one command line. A test run is one whatever its result; writing a file is an edit.
+
+    A test run starts a known test runner, or has Python run a file that is named as tests are.
+    """
     text = _without_documents(command[:_READ_CHARACTERS])
     segments = [segment.split() for segment in _SEPARATORS.split(text) if segment.strip()]
-    if any(_TEST.search(" ".join(words)) for words in segments):
+    if any(_TEST.search(" ".join(words)) or _python_tests(words) for words in segments):
         return "test"
     if _EDIT.search(text):
         return "edit"
     return "read" if segments and all(_only_reads(words) for words in segments) else "shell"
+
+
+def _python_tests(words: list[str]) -> bool:
+    """Whether Python runs a file `test_*.py` or `*_test.py`, or a module that runs tests."""
+    arguments = iter(_after_python(words))
+    for word in arguments:
+        if not word.startswith("-"):
+            return _TEST_FILE.fullmatch(word.rpartition("/")[2]) is not None
+        if word.startswith("-m"):
+            return (word[2:] or next(arguments, "")) in _TEST_MODULES
+        if word in ("-", "-c"):
+            return False
+        if word in _OPTIONS_WITH_VALUES:
+            next(arguments, "")
+    return False
+
+
+def _after_python(words: list[str]) -> list[str]:
+    """What stands after the name of Python where it is the command that is run, else nothing."""
+    plain = [word.strip("()'\"") for word in words]
+    at = next((n for n, word in enumerate(plain) if not _ASSIGNMENT.fullmatch(word)), len(plain))
+    pythons = (n for n, word in enumerate(plain) if _PYTHON.fullmatch(word.rpartition("/")[2]))
+    found = next((n for n in pythons if n >= at), None)
+    if found is None or (found > at and plain[at] not in _BEFORE_COMMANDS):
+        return []
+    return plain[found + 1 :]
 
 
 def _without_documents(command: str) -> str:
