@@ -166,7 +166,10 @@ class RunQuerySet(models.QuerySet["Run"]):
         )
         return (
             self.filter(
-                status=Run.Status.QUEUED, cancel_asked=False, experiment__state=Experiment.State.ACTIVE
+                status=Run.Status.QUEUED,
+                cancel_asked=False,
+                experiment__state=Experiment.State.ACTIVE,
+                experiment__kind=Experiment.Kind.LAUNCHED,
             )
             .alias(lab_active=_count(active, Value(1)))
             .filter(lab_active__lt=slots)

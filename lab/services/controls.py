@@ -159,7 +159,7 @@ def agent_has_ended(run: Run) -> bool:
 
 def may_have_another_attempt(run: Run) -> bool:
     """Whether the run ended by infrastructure, so that trying once more makes sense."""
-    if run.status != Run.Status.ENDED or run.experiment.kind == Experiment.Kind.IMPORTED:
+    if run.status != Run.Status.ENDED or run.experiment.kind != Experiment.Kind.LAUNCHED:
         return False
     verdict = facts_of(run).verdict
     if verdict:
@@ -274,6 +274,9 @@ def _attempt(run: Run, by: User, value: Any) -> Asked:
         if last is not None and not run.attempts.filter(started_at__gt=last.asked_at, ended_at__isnull=False):
             return Asked(run, False, f"{_who(last, by)} asked for another attempt already.")
         raise FieldErrors({"control": f"control: run {run.pk} goes on and needs no other attempt"})
+    if run.experiment.kind != Experiment.Kind.LAUNCHED:
+        why = f"run {run.pk} was recorded elsewhere and gets no other attempt; run its task in a run of your own"
+        raise FieldErrors({"control": f"control: {why}"})
     if not may_have_another_attempt(run):
         how = f"run {run.pk} ended by itself ({_ended_how(run)})"
         way_out = "another attempt is for runs that infrastructure ended; run it again instead, as a new run"

@@ -483,3 +483,16 @@ def test_of_a_run_that_another_program_records_nothing_can_be_asked(
     assert not Control.objects.filter(run=run).exists()
     shown = asks_of(Run.objects.all().for_rows().get(pk=run.pk))
     assert (shown.actions, shown.waiting) == (Actions(), [])
+
+
+@pytest.mark.parametrize("kind", [Experiment.Kind.DEMO, Experiment.Kind.IMPORTED])
+def test_a_run_that_was_recorded_elsewhere_gets_no_other_attempt_and_is_never_claimed(
+    run: Run, oscar: User, kind: str
+) -> None:
+    Experiment.objects.filter(pk=run.experiment_id).update(kind=kind)
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.ENDED, exit_reason="infrastructure_error")
+    with pytest.raises(FieldErrors, match="recorded elsewhere and gets no other attempt"):
+        ask(run=run, by=oscar, control="attempt")
+    assert not asks_of(Run.objects.all().for_rows().get(pk=run.pk)).actions.attempt
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.QUEUED)
+    assert queue.claim_next(worker="w") is None
