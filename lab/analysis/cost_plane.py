@@ -256,7 +256,8 @@ def curve(arm: str, runs: Iterable[Observation], switches: Switches = counting.A
     """The share of tasks that is resolved for at most so many dollars a run.
 
     Of a task with several runs it is the share of these. Intervals hold at one budget each, not for the
-    whole line: Wilson's with one run a task, Student's t over tasks with several.
+    whole line: Wilson's with one run a task, Student's t over tasks with several (at 1 as
+    `rates.at_the_edge`).
     """
     counted = counting.trials(runs, switches)
     known = run_costs.priced(counted)
@@ -303,6 +304,6 @@ def _interval(share: float, squares: float, n: int) -> Interval | Unknown:
         return Unknown(rates.ONE_TASK)
     error = math.sqrt(max(0.0, squares - n * share * share) / (n - 1) / n)
     if is_rounding(error):
-        return Unknown(rates.ALL_ALIKE)
+        return rates.at_the_edge(share, n)
     low, high = rates.student_interval(share, error, n)
     return Interval(max(0.0, low), min(1.0, high))

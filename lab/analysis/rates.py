@@ -18,6 +18,7 @@ NO_TASK = "there is no task"
 ONE_TASK = "one task says nothing about others"
 ALL_ALIKE = "all tasks came out the same, and an interval of no width would say too much"
 STUDENT = "t over tasks"
+AT_THE_EDGE = "Wilson, each task counting once"
 
 
 def wilson(successes: int, n: int, *, level: float = LEVEL) -> Interval | Unknown:
@@ -102,8 +103,9 @@ class TaskResult(NamedTuple):
 def average(results: Sequence[TaskResult]) -> Estimate | Unknown:
     """avg@k with the interval that the number of attempts calls for.
 
-    One attempt a task: Wilson. Several: the mean of the tasks' means with Student's t over tasks. Tasks
-    without an attempt are no part of it.
+    One attempt a task: Wilson. Several: the mean of the tasks' means with Student's t over tasks; where
+    nothing or everything is resolved, Wilson as if each task were one attempt. Tasks without an attempt are
+    no part of it.
     """
     tried = [one for one in results if one.attempts]
     if not tried:
@@ -116,17 +118,35 @@ def average(results: Sequence[TaskResult]) -> Estimate | Unknown:
 
 
 def mean_over_tasks(values: Sequence[float]) -> Estimate:
-    """The mean of shares, one a task, with Student's t over tasks. Raises: ZeroDivisionError without one."""
+    """The mean of shares, one a task, with Student's t over tasks; at 0 or 1 as `at_the_edge`.
+
+    Raises:
+        ZeroDivisionError: there is no task.
+    """
     n = len(values)
     value = math.fsum(values) / n
     if n < 2:
         return Estimate(value, Unknown(ONE_TASK), n, STUDENT)
     error = standard_error(values)
     if is_rounding(error):
-        return Estimate(value, Unknown(ALL_ALIKE), n, STUDENT, error)
+        edge = at_the_edge(value, n)
+        if isinstance(edge, Interval):
+            return Estimate(value, edge, n, AT_THE_EDGE)
+        return Estimate(value, edge, n, STUDENT, error)
     low, high = student_interval(value, error, n)
     # A rate lies between 0 and 1 whatever a symmetric interval says.
     return Estimate(value, Interval(max(0.0, low), min(1.0, high)), n, STUDENT, error)
+
+
+def at_the_edge(value: float, n: int) -> Interval | Unknown:
+    """The interval of a share that is 0 or 1 in all of `n` tasks: Wilson as if each task were one attempt.
+
+    That is right were attempts of a task always alike, and too wide otherwise. Between 0 and 1 tasks that
+    are all the same have none.
+    """
+    if not is_rounding(min(value, 1 - value)):
+        return Unknown(ALL_ALIKE)
+    return Interval(*wilson_limits(round(value) * n, n))
 
 
 def student_interval(value: float, error: float, n: int, *, level: float = LEVEL) -> tuple[float, float]:

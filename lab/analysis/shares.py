@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lab.analysis import quantiles
 from lab.analysis.estimates import ROUNDING, Estimate, Interval, Unknown, is_rounding
+from lab.analysis.rates import AT_THE_EDGE as AT_THE_EDGE
 from lab.analysis.rates import LEVEL, ONE_TASK, wilson_limits
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 WILSON = "Wilson"
 T_OVER_TASKS = "t over tasks"
 RATIO = "ratio of sums, t over tasks"
-AT_THE_EDGE = "Wilson, each task counting once"
 NO_SUCH_RUN = "there is no such run"
 ALL_THE_SAME = "all tasks came out the same, and an interval of no width would say too much"
 

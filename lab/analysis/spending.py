@@ -88,9 +88,9 @@ class Tokens(NamedTuple):
 class PerResolved(NamedTuple):
     """Cost per resolved issue over `runs` runs of `tasks` tasks.
 
-    `interval` is the one to show: log-delta where at least ten tasks were resolved, else Fieller's (`method` says
-    which), from `AtLeast.bound` up where none was. `at_least`: requests without a known cost make it a lower
-    bound. `left_out` runs have no known cost at all and are on neither side.
+    `interval` is the one to show: log-delta where at least ten tasks were resolved, else Fieller's (`method`
+    says which), from `AtLeast.bound` up where none was. `at_least`: requests without a known cost make it a
+    lower bound. `left_out` runs have no known cost at all and are on neither side.
     """
 
     cost: Ratio | AtLeast | Unknown

@@ -155,7 +155,14 @@ def test_several_runs_of_a_task_share_its_weight_on_the_curve() -> None:
     found = spending.curve("1.1.aa", runs)
     assert steps(found) == [(0.1, near(0.25)), (0.2, near(0.75)), (0.4, near(1.0))]
     assert isinstance(found.steps[0].interval, Interval)
-    assert "no width" in str(found.steps[2].interval)
+    assert found.steps[2].interval == (near(0.342380), 1.0)
+
+
+def test_a_curve_that_reaches_every_task_has_an_interval_there() -> None:
+    runs = [
+        run(2 * task + seed, task=f"t{task}", seed=seed, cost=0.5) for task in range(20) for seed in (1, 2)
+    ]
+    assert spending.curve("1.1.aa", runs).steps[-1].interval == (near(0.838875), 1.0)
 
 
 def test_a_curve_without_known_costs_says_why() -> None:

@@ -166,9 +166,9 @@ def test_one_task_and_tasks_that_are_all_alike_have_no_interval() -> None:
     one = rates.average([TaskResult(2, 4)])
     assert isinstance(one, Estimate)
     assert one.interval == Unknown(rates.ONE_TASK)
-    alike = rates.average([TaskResult(4, 4), TaskResult(4, 4)])
+    alike = rates.average([TaskResult(2, 4), TaskResult(2, 4)])
     assert isinstance(alike, Estimate)
-    assert (alike.value, alike.error) == (1.0, 0.0)
+    assert (alike.value, alike.error) == (0.5, 0.0)
     assert isinstance(alike.interval, Unknown)
 
 

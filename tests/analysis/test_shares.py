@@ -57,9 +57,6 @@ def test_a_share_of_runs_is_what_a_resolve_rate_of_them_would_be(found: list[tup
     expected = rates.average([TaskResult(sum(flags), len(flags)) for flags in by_task])
     assert isinstance(expected, Estimate)
     assert estimated(share).value == pytest.approx(expected.value)
-    if estimated(share).method == shares.AT_THE_EDGE:
-        assert isinstance(expected.interval, Unknown)
-        return
     assert estimated(share).method == expected.method
     if isinstance(expected.interval, Unknown):
         assert estimated(share).interval == expected.interval
