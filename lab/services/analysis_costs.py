@@ -13,6 +13,8 @@ from lab.analysis.observations import Observation
 from lab.models import Call
 
 BASIS = "reported"
+# Where providers report costs they do so with every answer: some runs of each arm tell.
+_ASKED = 3
 
 
 class _Billed(NamedTuple):
@@ -21,6 +23,16 @@ class _Billed(NamedTuple):
     attempt: int
     dollars: float | None
     unknown: int
+
+
+def any_reported(runs: Sequence[Observation]) -> bool:
+    """Whether providers reported costs, by the first and the last few runs of each arm with requests."""
+    by_arm: dict[str, list[int]] = {}
+    for run in runs:
+        if run.requests:
+            by_arm.setdefault(run.arm, []).append(run.run)
+    asked = {number for found in by_arm.values() for number in (*found[:_ASKED], *found[-_ASKED:])}
+    return Call.objects.filter(run__in=asked, cost_reported__isnull=False).exists()
 
 
 def as_reported(runs: Sequence[Observation], experiments: Sequence[int]) -> list[Observation]:

@@ -13,8 +13,10 @@ from lab.analysis.estimates import Estimate, Unknown
 from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
+from lab.services.analysis_costs import any_reported
 from lab.services.price_cards import BASIS_WORDS
 from lab.web import charts_costs
+from lab.web.analysis_head import Choice, Switch
 from lab.web.analysis_parts import (
     Panel,
     Section,
@@ -34,6 +36,13 @@ ALWAYS: tuple[BucketName, ...] = ("resolved", "failed", "invalid", "retried", "j
 MOST_FAILURES = 10
 
 
+class CostsOf(NamedTuple):
+    """What stands above the panels: whose costs these are (None: there are no others), why there are none."""
+
+    switch: Switch | None
+    why: str
+
+
 class Money(NamedTuple):
     """What the section on cost is made from."""
 
@@ -50,7 +59,19 @@ def cost_section(shown: Shown, money: Money) -> Section:
         _curve(shown, money.curves, money.spends),
         _failures(shown, money.spends),
     )
-    return Section("cost", "Cost", panels)
+    return Section("cost", "Cost", panels, "analysis/_costs.html", CostsOf(_switch(shown), ""))
+
+
+def _switch(shown: Shown) -> Switch | None:
+    """The lab's reckoning or the providers' figures, where there are both."""
+    reported = shown.selection.costs == "reported"
+    if not reported and not any_reported(shown.observed.observations):
+        return None
+    choices = (
+        Choice("as the lab reckons", shown.page("cost", costs="priced"), not reported),
+        Choice("as providers reported", shown.page("cost", costs="reported"), reported),
+    )
+    return Switch("costs", "Costs", choices)
 
 
 def token_section(shown: Shown, spends: Sequence[ArmSpend]) -> Section:

@@ -8,12 +8,14 @@ import io
 import json
 import re
 import zipfile
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from lab.models import Flag, Model, Run, RunFacts, Task
+from lab.models import Call, Flag, Model, Run, RunFacts, Task
 from tests import builders
 from tests.web import analysed
 from tests.web.analysed import Analysed
@@ -101,6 +103,30 @@ def test_cost_per_resolved_is_all_spend_over_what_was_resolved(viewer: Client, m
     assert (first["basis"], first["at_least"]) == ("price table", "False")
     spend = table_of(viewer, "spend")[0]
     assert (float(spend["resolved"]), float(spend["failed"]), float(spend["whole"])) == (10.0, 10.0, 20.0)
+
+
+def test_reported_costs_are_a_switch_away_where_a_provider_reported_any(
+    viewer: Client, made: Analysed
+) -> None:
+    assert "as providers reported" not in page_of(viewer)
+    for number in made.of("A"):
+        Call.objects.create(
+            run_id=number,
+            attempt=1,
+            step=1,
+            request=1,
+            seq=2,
+            state="finished",
+            cost_reported=Decimal("0.125"),
+            started_at=timezone.now(),
+        )
+    text = page_of(viewer)
+    (address,) = re.findall(r'<a href="([^"]+)" data-switch="costs">as providers reported</a>', text)
+    other = page_of(viewer, html.unescape(address))
+    assert 'aria-current="true">as providers reported</a>' in other
+    first, second = table_of(viewer, "cost-per-resolved", html.unescape(address).split("?")[1].split("#")[0])
+    assert close(first["cost_per_resolved"], 80 * 0.125 / 40)
+    assert (first["basis"], second["cost_per_resolved"]) == ("reported", "")
 
 
 def test_the_page_shows_the_numbers_of_the_files(viewer: Client, made: Analysed) -> None:
