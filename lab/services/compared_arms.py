@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -23,9 +24,12 @@ def lights_of_arms(arms: Sequence[Arm]) -> list[Light]:
     digests = {arm.letter: arm.limits_digest or None for arm in arms}
     differing = _differing_limits(arms)
     limits = state_of(list(digests.values()))
+    brief = ", ".join(name.removesuffix(" in a row") for name in differing)
     return [
         Light("harness", state_of(list(harnesses.values())), _grouped(harnesses)),
-        Light("limits", "different" if differing else limits, differing or _grouped(digests)),
+        Light("limits", "different", "; ".join(f"{name} {said}" for name, said in differing.items()), brief)
+        if differing
+        else Light("limits", limits, _grouped(digests)),
         Light("task set", "same"),
     ]
 
@@ -40,13 +44,14 @@ def _grouped(values: Mapping[str, str | None]) -> str:
     return " against ".join(", ".join(letters) for letters in groups.values())
 
 
-def _differing_limits(arms: Sequence[Arm]) -> str:
-    parts = []
+def _differing_limits(arms: Sequence[Arm]) -> dict[str, str]:
+    """The limits that are not the same in all arms, by their words: what is said of each."""
+    found = {}
     for name, words in LIMIT_NAMES.items():
         values = {canonical_json([arm.limits[name]]) for arm in arms if name in arm.limits}
         if len(values) > 1:
-            parts.append(f"{words} {said_of_each(name, [arm.limits for arm in arms])}")
-    return "; ".join(parts)
+            found[words] = said_of_each(name, [arm.limits for arm in arms])
+    return found
 
 
 class ArmSandboxes(NamedTuple):
@@ -61,6 +66,23 @@ class Sandboxes(NamedTuple):
 
     arms: list[ArmSandboxes]
     differing: str
+
+    @property
+    def lines(self) -> list[ArmSandboxes]:
+        """A line for all arms of which the same is said: "A … H", "A, C"."""
+        letters: dict[str, list[str]] = {}
+        for arm in self.arms:
+            letters.setdefault(arm.words, []).append(arm.letter)
+        return [ArmSandboxes(_range(found), words) for words, found in letters.items()]
+
+
+def _range(letters: Sequence[str]) -> str:
+    """ "A … H" where so many follow each other, else each of them."""
+    follow = all(
+        len(before) == len(after) == 1 and ord(after) == ord(before) + 1
+        for before, after in pairwise(letters)
+    )
+    return f"{letters[0]} … {letters[-1]}" if follow and len(letters) > 2 else ", ".join(letters)
 
 
 def sandboxes_of_arms(arms: Sequence[Arm]) -> Sandboxes:

@@ -42,11 +42,15 @@ _SIGNS: dict[State, str] = {"same": "=", "different": "≠", "unknown": "?"}
 
 
 class Light(NamedTuple):
-    """Whether one thing is the same on all sides. `detail` says what differs, or of whom it is not known."""
+    """Whether one thing is the same on all sides. `detail` says what differs, or of whom it is not known.
+
+    `brief` is a long `detail` in a few words, "" where there is nothing shorter to say.
+    """
 
     name: str
     state: State
     detail: str = ""
+    brief: str = ""
 
     @property
     def sign(self) -> str:

@@ -327,9 +327,28 @@ def test_the_lights_of_arms_say_which_are_alike() -> None:
     third = twin(run, letter="C", **with_limits(max_steps=10))
     harness, limits, task_set = compared_arms.lights_of_arms([run.arm, second.arm, third.arm])
     assert (harness.state, harness.detail) == ("different", "A, C against B")
-    assert (limits.state, limits.detail) == ("different", "steps 150 and 10")
+    assert (limits.state, limits.detail, limits.brief) == ("different", "steps 150 and 10", "steps")
     assert task_set.state == "same"
     assert compared_arms.lights_of_arms([run.arm]) == []
+
+
+def test_many_limits_that_differ_have_a_few_words_and_all_that_is_said_of_them() -> None:
+    run = builders.run()
+    second = twin(run, **with_limits(max_steps=10, max_total_time_sec=60.0, max_format_errors=3))
+    limits = compared_arms.lights_of_arms([run.arm, second.arm])[1]
+    assert limits.brief == "steps, time, malformed replies"
+    assert limits.detail.startswith("steps 150 and 10; time ")
+    assert limits.detail.endswith("; malformed replies in a row no limit and 3")
+
+
+def test_arms_of_which_the_same_sandbox_is_told_share_a_line() -> None:
+    def lines(*told: tuple[str, str]) -> list[tuple[str, str]]:
+        arms = [compared_arms.ArmSandboxes(*one) for one in told]
+        return [tuple(line) for line in compared_arms.Sandboxes(arms, "").lines]
+
+    assert lines(("A", "x"), ("B", "x"), ("C", "x"), ("D", "x")) == [("A … D", "x")]
+    assert lines(("A", "x"), ("B", "y"), ("C", "x"), ("D", "x")) == [("A, C, D", "x"), ("B", "y")]
+    assert lines(("A", "x"), ("B", "x")) == [("A, B", "x")]
 
 
 def test_limits_of_arms_without_a_digest_are_unknown_unless_a_known_one_differs() -> None:
