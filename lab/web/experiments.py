@@ -166,7 +166,7 @@ class ShownFilter(NamedTuple):
     optional: bool
 
 
-_SORTS = {"set": "set", "disagreement": "disagreement", "rate": "solve rate"}
+_SORTS = {"set": "set", "disagreement": "disagreement", "rate": "rate"}
 _ROWS = {"full": "full", "compact": "compact"}
 _ALWAYS = 6
 
@@ -222,12 +222,8 @@ class Shown(NamedTuple):
             **asked,
             filters=filters,
             choices=[
-                ChoiceGroup("sort", "sort by", choices("sort", _SORTS)),
-                ChoiceGroup(
-                    "cell",
-                    "steps and",
-                    choices("cell", {**{one: one for one in CONTENTS[:3]}, "steps": "nothing"}),
-                ),
+                ChoiceGroup("sort", "sort", choices("sort", _SORTS)),
+                ChoiceGroup("cell", "cell", choices("cell", {one: one for one in CONTENTS})),
                 ChoiceGroup("rows", "rows", choices("rows", _ROWS)),
             ],
             query=query(),

@@ -105,6 +105,19 @@ for (const key of ["p", "a", "x", "+"]) {
   });
 }
 
+// Menus close at a click elsewhere, and at Esc.
+const openMenus = () => [...document.querySelectorAll("details.menu[open]")];
+document.addEventListener("click", (event) => {
+  for (const menu of openMenus()) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of openMenus()) {
+    if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+    menu.open = false;
+  }
+});
+
 // ---- choosing runs and comparing ----
 
 function chosen() {
@@ -192,12 +205,14 @@ function takeCell(fresh) {
 
 // What a viewer may ask depends on who that is, so it does not come with what all are sent.
 async function refreshAsks() {
-  const old = document.getElementById("experiment-asks");
-  if (!old) return;
+  if (!document.getElementById("experiment-asks")) return;
   const { html } = await ask(location.href);
   if (!html) return;
-  const fresh = new DOMParser().parseFromString(html, "text/html").getElementById("experiment-asks");
-  if (fresh && fresh.outerHTML !== old.outerHTML) replaceKeeping(old, document.importNode(fresh, true));
+  const page = new DOMParser().parseFromString(html, "text/html");
+  for (const name of ["experiment-asks", "experiment-more-asks"]) {
+    const [old, fresh] = [document.getElementById(name), page.getElementById(name)];
+    if (old && fresh && fresh.outerHTML !== old.outerHTML) replaceKeeping(old, document.importNode(fresh, true));
+  }
 }
 
 function takePart(part) {

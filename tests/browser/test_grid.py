@@ -58,6 +58,14 @@ run = Run.objects.get(pk=arguments[0])
 builders.append(run, *builders.final_step(2)[1:], *builders.ending(outcome="resolved", steps=2))
 """
 
+MORE_ARMS = """
+from lab.models import Run
+from tests.services.test_grids import place, second_arm
+run = Run.objects.get(pk=arguments[0])
+for letter in "CD":
+    place(run, arm=second_arm(run, letter=letter), task=run.task)
+"""
+
 END = """
 from lab.models import Run
 from tests import builders
@@ -170,6 +178,36 @@ def test_a_cell_changes_in_its_place_while_the_reader_stands_in_it(tab: Tab, mad
     page.keyboard.press("ArrowUp")
     assert focused(page).startswith("path-glob, arm A, seed 1")
     assert tab.not_reloaded
+
+
+def test_what_is_folded_of_many_arms_stays_open_while_their_rows_change(tab: Tab, made: Made) -> None:
+    tab.lab.program(MORE_ARMS, made.live)
+    page = tab.open(f"/experiments/{made.pk}/")
+    expect(page.locator("#live-state")).to_contain_text("Live")
+    rows = page.locator("#part-grid-arms .arm-row")
+    expect(rows).to_have_count(4)
+    expect(rows.first).to_contain_text("4 of 4 valid")
+    page.locator("#arm-more > summary").click()
+    tab.mark()
+    tab.lab.program(GO_ON, made.live)
+    expect(rows.first).to_contain_text("5 of 5 valid")
+    expect(page.locator("#arm-more dl")).to_be_visible()
+    for row in rows.all():
+        box = row.bounding_box()
+        assert box is not None
+        assert box["height"] <= 33
+    assert tab.not_reloaded
+
+
+def test_the_menu_closes_at_escape_and_its_keys_work_while_it_is_closed(tab: Tab, made: Made) -> None:
+    page = made.page
+    budget = page.get_by_role("link", name="Budget…")
+    page.locator(".page-head .menu > summary").click()
+    expect(budget).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(budget).not_to_be_visible()
+    page.keyboard.press("+")
+    page.wait_for_url(f"**/experiments/{made.pk}/ask/budget/")
 
 
 def test_without_script_cells_filters_and_switches_are_links(tab: Tab, made: Made) -> None:

@@ -116,6 +116,36 @@ def test_from_four_arms_on_each_is_one_row_and_the_rest_is_folded(viewer: Client
     assert folded.count("150 steps, context 131,072, $2") == 4
 
 
+def test_a_long_list_of_limits_that_differ_opens_from_a_few_words(viewer: Client) -> None:
+    first = builders.run()
+    arm = second_arm(first)
+    arm.limits = {**arm.limits, "max_steps": 10, "max_format_errors": 3}
+    arm.limits_digest = "other"
+    arm.save()
+    place(first, arm=arm)
+    light = page_of(viewer, first).split('class="lights"')[1].split("</ul>")[0]
+    assert "<b>limits different</b>: steps, malformed replies</span></summary>" in light
+    assert light.count("steps 150 and 10; malformed replies in a row no limit and 3") == 2
+
+
+def test_what_is_seldom_asked_stands_in_a_menu_with_the_files(operator: Client, viewer: Client) -> None:
+    first = builders.run()
+    graded(first, "resolved")
+    Experiment.objects.filter(pk=first.experiment_id).update(kind="launched", plan={})
+    asks = f"/experiments/{first.experiment_id}/ask"
+    shown, menu = page_of(operator, first).split('id="experiment-more-asks"')
+    assert f"{asks}/add_seeds/" in shown
+    assert f"{asks}/add_arm/" not in shown
+    assert f"{asks}/add_arm/" in menu
+    assert f"/experiments/{first.experiment_id}/clone" in menu
+    # Also of an experiment that keeps no plan of its own.
+    assert (address := re.search(r'href="([^"]+)">YAML</a>', menu))
+    assert operator.get(address[1]).status_code == 200
+    seen = page_of(viewer, first).split('id="experiment-more-asks"')[1]
+    assert ">YAML</a>" in seen
+    assert ">Clone</a>" not in seen
+
+
 def test_a_viewer_gets_no_button_that_asks_for_anything(viewer: Client) -> None:
     assert "/ask/" not in page_of(viewer, builders.run())
 
