@@ -36,13 +36,29 @@ class Plot(NamedTuple):
 
     @property
     def description(self) -> dict[str, Any]:
-        return {
-            "title": self.title,
-            "subtitle": self.subtitle,
-            "data": self.data,
-            "layout": self.layout,
-            "image": self.image,
-        }
+        """What the page draws: every text in it is plain, whatever an arm is called."""
+        described: dict[str, Any] = _with_plain_texts(
+            {"data": self.data, "layout": self.layout, "image": self.image}
+        )
+        return {"title": self.title, "subtitle": self.subtitle, **described}
+
+
+# Where a description holds words. Plotly reads markup in them, and the page a lone "@word" as a colour.
+_TEXTS = frozenset({"text", "hovertext", "ticktext", "name"})
+
+
+def _with_plain_texts(value: Any, *, words: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_plain_texts(one, words=key in _TEXTS) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_with_plain_texts(one, words=words) for one in value]
+    return plain_text(value) if words and isinstance(value, str) else value
+
+
+def plain_text(words: str) -> str:
+    """The words as Plotly has to be given them so that it draws exactly these: no tag, entity or colour."""
+    escaped = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"&#64;{escaped[1:]}" if escaped.startswith("@") else escaped
 
 
 def percent(share: float) -> str:

@@ -225,9 +225,9 @@ def _point(shown: Shown, one: _At) -> Trace:
 def _in_lane(shown: Shown, one: _At, place: int) -> Trace:
     trace = _point(shown, one)
     trace.pop("error_x", None)
-    name = short(shown.name(one.place.arm))
-    words = {"mode": "markers+text", "texttemplate": name[:16], "textposition": "top center"}
-    return {**trace, **words, "xaxis": "x2", "x": [place]}
+    name = short(shown.name(one.place.arm))[:16]
+    words = {"mode": "markers+text", "text": [name], "textposition": "top center"}
+    return {**trace, **words, "hovertext": trace["text"], "xaxis": "x2", "x": [place]}
 
 
 def _lane_box() -> Trace:

@@ -22,6 +22,10 @@ import io
 from django.core.management import call_command
 call_command("sample_lab", arguments[0], stdout=io.StringIO())
 """
+_RENAME = """
+from lab.models import Model
+Model.objects.filter(pk=arguments[0]).update(name=arguments[1])
+"""
 _INK_OF_AXIS = """() => getComputedStyle(document.querySelector("#plot-resolve-rate .xtick text")).fill"""
 
 
@@ -121,6 +125,27 @@ def test_keys_walk_sections_turn_switches_and_open_the_runs_behind(sample: Any, 
     page.keyboard.press("g")
     page.keyboard.press("y")
     page.wait_for_url("**/analysis/")
+
+
+@pytest.fixture
+def named_with_markup(sample: WholeLab) -> Iterator[str]:
+    """The name of a model that Plotly would read as a link, and the page's script as a colour."""
+    name = """<a href="//elsewhere.example">leaf</a> &lt;b&gt; %{x}"""
+    query = "SELECT model_id FROM lab_arm JOIN lab_experiment e ON e.id = experiment_id WHERE kind = 'demo'"
+    model = sample.value(query)
+    before = sample.value("SELECT name FROM lab_model WHERE id = ?", model)
+    sample.program(_RENAME, model, name)
+    yield name
+    sample.program(_RENAME, model, before)
+
+
+def test_names_in_plots_are_words_and_never_links(named_with_markup: str, tab: Tab) -> None:
+    page = opened(tab)
+    draw_all(page)
+    assert page.locator("[data-plot] a").count() == 0
+    texts = page.locator("[data-plot] text").all_text_contents()
+    assert any("<a href=" in text for text in texts)
+    assert tab.complaints == []
 
 
 def test_the_page_fits_a_narrow_window(sample: Any, tab: Tab) -> None:
