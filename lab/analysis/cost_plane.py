@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -21,14 +22,18 @@ RESAMPLES = 1_000
 POSSIBLE = 0.05
 _KEPT = 4
 _PRECISION = 9
+NO_SHARED_TASK = "they share no task"
 
 
 class Place(NamedTuple):
-    """An arm on the plane of cost (mean dollars a run) and rate.
+    """An arm on the plane of cost (mean dollars a run) and rate, both of the runs whose cost is known.
 
+    Without any such run the rate is of all that count.
     `basis` "" where costs are unknown or of several bases: such an arm has no `cost` and is on no line.
     `on_line`: nobody of the same basis beats it on both sides. `possibly`: the share of resamples of tasks in
-    which that is so. `lower_bound` is of the cost per resolved issue, where none is resolved.
+    which that is so. Where two arms of a basis share no task, none of it is ranked. `same_tasks`: whether all
+    arms of its basis have the same tasks. `lower_bound` is of the cost per resolved issue, where none is
+    resolved.
     """
 
     arm: str
@@ -39,6 +44,7 @@ class Place(NamedTuple):
     on_line: bool
     possibly: float | Unknown
     lower_bound: AtLeast | None
+    same_tasks: bool
 
 
 class CurveStep(NamedTuple):
@@ -90,10 +96,16 @@ def plane(
     places = {arm: _place(arm, tried[arm]) for arm in arms}
     for basis in sorted({place.basis for place in places.values() if place.basis}):
         group = [arm for arm in arms if places[arm].basis == basis]
-        line = _line([places[arm] for arm in group])
-        shares = _unbeaten([run_costs.priced(tried[arm]) for arm in group])
+        known = [run_costs.priced(tried[arm]) for arm in group]
+        tasks = [{trial.run.task for trial in one} for one in known]
+        same = all(one == tasks[0] for one in tasks)
+        if any(one.isdisjoint(other) for one, other in itertools.combinations(tasks, 2)):
+            line: set[str] = set()
+            shares: list[float | Unknown] = [Unknown(NO_SHARED_TASK)] * len(group)
+        else:
+            line, shares = _line([places[arm] for arm in group]), _unbeaten(known)
         for arm, share in zip(group, shares, strict=True):
-            places[arm] = places[arm]._replace(on_line=arm in line, possibly=share)
+            places[arm] = places[arm]._replace(on_line=arm in line, possibly=share, same_tasks=same)
     return [places[arm] for arm in arms]
 
 
@@ -103,16 +115,17 @@ def _place(arm: str, counted: Sequence[Trial]) -> Place:
     cost = run_costs.mean_cost(known)
     bound = None
     if isinstance(cost, Estimate) and not any(trial.resolved for trial in counted):
-        bound = costs.bound(cost.value, cost.n)
+        bound = run_costs.lower_bound(known)
     return Place(
         arm=arm,
         cost=cost,
-        rate=rates.average(list(counting.task_results(counting.by_task(counted)).values())),
+        rate=rates.average(list(counting.task_results(counting.by_task(known or counted)).values())),
         basis="" if isinstance(basis, Unknown) else basis,
         at_least=any(trial.run.cost_unknown for trial in known),
         on_line=False,
         possibly=basis if isinstance(basis, Unknown) else Unknown(rates.NO_TASK),
         lower_bound=bound,
+        same_tasks=True,
     )
 
 
@@ -215,7 +228,7 @@ def _why_no_difference(sides: Sequence[Sequence[Trial]]) -> str:
     if bases[0] != bases[1]:
         return f"costs rest on several bases ({bases[0]}, {bases[1]}), which no ratio mixes"
     if not all(any(trial.resolved for trial in side) for side in sides):
-        return "one of them resolves none of the tasks that both tried"
+        return "one of them resolves none of the tasks that both tried at a known cost"
     return ""
 
 

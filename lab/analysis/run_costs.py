@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from lab.analysis import counting, rates
-from lab.analysis.costs import Pair
+from lab.analysis import costs, counting, rates
+from lab.analysis.costs import AtLeast, Pair
 from lab.analysis.counting import Trial
 from lab.analysis.estimates import Estimate, Interval, Unknown, is_rounding
 from lab.analysis.observations import Observation
@@ -69,6 +69,15 @@ def mean_cost(counted: Iterable[Trial]) -> Estimate | Unknown:
 def spent(counted: Iterable[Trial]) -> float:
     """What is known of the cost of these runs together."""
     return math.fsum(dollars_of(trial.run) or 0.0 for trial in counted)
+
+
+def lower_bound(known: Sequence[Trial]) -> AtLeast:
+    """What a resolved run costs at least, where none of these was: of as many tasks, for what one run costs.
+
+    Raises:
+        ZeroDivisionError: there is no run.
+    """
+    return costs.bound(spent(known) / len(known), len(counting.by_task(known)))
 
 
 def _mean(found: Sequence[Trial]) -> float:

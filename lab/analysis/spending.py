@@ -26,6 +26,7 @@ from lab.analysis.run_costs import (
     NOTHING_MOVES,
     basis_of,
     dollars_of,
+    lower_bound,
     mean_cost,
     priced,
     spent,
@@ -36,6 +37,7 @@ BucketName = Literal[
     "resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge", "whole"
 ]
 FAILURES_SHOWN = 10
+NO_PRICED_SUCCESS = Unknown("no resolved run has a known cost")
 
 
 class Bucket(NamedTuple):
@@ -262,7 +264,7 @@ def _sum(runs: Iterable[Observation], part: Callable[[Observation], int | None])
 
 def _per_resolved(counted: Sequence[Trial], *, by_issue: bool) -> PerResolved:
     known = priced(counted)
-    cost, interval, method = _ratio(known, by_issue=by_issue)
+    cost, interval, method = _ratio(counted, known, by_issue=by_issue)
     return PerResolved(
         cost=cost,
         interval=interval,
@@ -275,7 +277,7 @@ def _per_resolved(counted: Sequence[Trial], *, by_issue: bool) -> PerResolved:
 
 
 def _ratio(
-    known: Sequence[Trial], *, by_issue: bool
+    counted: Sequence[Trial], known: Sequence[Trial], *, by_issue: bool
 ) -> tuple[Ratio | AtLeast | Unknown, Interval | Unknown, str]:
     basis = basis_of(known)
     if isinstance(basis, Unknown):
@@ -285,9 +287,10 @@ def _ratio(
     if isinstance(found, Unknown):
         return found, found, ""
     if isinstance(found, AtLeast):
+        if any(trial.resolved for trial in counted):
+            return NO_PRICED_SUCCESS, NO_PRICED_SUCCESS, ""
         if not by_issue:
-            # Of as many tasks, but for what one run costs.
-            found = costs.bound(spent(known) / len(known), len(pairs))
+            found = lower_bound(known)
         return found, Interval(found.bound, None), "lower bound, none resolved"
     if all(str(pair.cluster).startswith(counting.ALONE) for pair in pairs):
         found = found._replace(clustered=Unknown(counting.NO_REPOSITORY))

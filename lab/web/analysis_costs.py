@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.urls import reverse
 
-from lab.analysis.cost_plane import Curve, Place
+from lab.analysis.cost_plane import NO_SHARED_TASK, Curve, Place
 from lab.analysis.costs import AtLeast
 from lab.analysis.estimates import Estimate, Unknown
 from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved
@@ -59,7 +59,17 @@ def cost_section(shown: Shown, money: Money) -> Section:
         _curve(shown, money.curves, money.spends),
         _failures(shown, money.spends),
     )
-    return Section("cost", "Cost", panels, "analysis/_costs.html", CostsOf(_switch(shown), ""))
+    why = _why_no_costs(money.spends)
+    if why:
+        panels = tuple(panel._replace(why="", quiet=True) for panel in panels)
+    return Section("cost", "Cost", panels, "analysis/_costs.html", CostsOf(_switch(shown), why))
+
+
+def _why_no_costs(spends: Sequence[ArmSpend]) -> str:
+    """The sentence for the whole section where no arm paid anything, "" otherwise."""
+    if any(one.whole.dollars for one in spends):
+        return ""
+    return f"No figure on cost is estimable here, because {_nothing_paid([one.whole for one in spends])}."
 
 
 def _switch(shown: Shown) -> Switch | None:
@@ -266,7 +276,8 @@ def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) ->
                     share_cell(one.rate),
                     Cell(BASIS_WORDS.get(one.basis, one.basis) or "unknown", (one.basis,)),
                     Cell(
-                        "on it" if one.on_line else "below it" if one.basis else "not on one", (one.on_line,)
+                        "on it" if one.on_line else "below it" if _ranked(one) else "not on one",
+                        (one.on_line,),
                     ),
                     missing(possibly.why)
                     if isinstance(possibly, Unknown)
@@ -278,12 +289,17 @@ def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) ->
     return Panel(
         "cost-rate",
         "Cost and rate",
-        "bars are 95 % intervals on both axes",
+        "bars are 95 % intervals on both axes; both are of runs whose cost is known",
         plots=(plot,) if plot else (),
         table=Table("cost-rate", "Cost and rate", "arm", columns, tuple(rows)),
         notes=tuple(_plane_notes(shown, places)) if plot else (),
         why="" if plot else _nothing_paid([one.whole for one in spends]),
     )
+
+
+def _ranked(place: Place) -> bool:
+    """Whether it is held against other arms' costs."""
+    return bool(place.basis) and place.possibly != Unknown(NO_SHARED_TASK)
 
 
 def _plane_notes(shown: Shown, places: Sequence[Place]) -> list[str]:
@@ -292,6 +308,10 @@ def _plane_notes(shown: Shown, places: Sequence[Place]) -> list[str]:
     if len(bases) > 1:
         listed = ", ".join(sorted(BASIS_WORDS.get(basis, basis) for basis in bases))
         notes.append(f"Bases differ ({listed}): compare costs within one basis only.")
+    if any(one.possibly == Unknown(NO_SHARED_TASK) for one in places):
+        notes.append("Arms of one basis that share no task are not ranked, and no line joins them.")
+    elif not all(one.same_tasks for one in places):
+        notes.append("Not all arms have the same tasks at a known cost, which may be why one is on the line.")
     undrawn = [shown.name(one.arm) for one in places if known(one.rate) is None]
     if undrawn:
         notes.append(f"Not drawn, because the rate has no interval: {', '.join(undrawn)}.")

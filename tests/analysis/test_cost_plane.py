@@ -170,3 +170,27 @@ def test_a_curve_without_known_costs_says_why() -> None:
     assert (found.steps, found.left_out, found.why) == ([], 1, "no run has a known cost")
     assert spending.curves(["1.1.aa"], [])[0].why == "no run has a known cost"
     assert costs.frontier([]) == []
+
+
+def test_the_plane_shows_the_rate_of_the_runs_whose_cost_it_shows() -> None:
+    unpriced = [one._replace(cost=None) for one in arm("A", 1.0, 18, 18)]
+    failed = [one._replace(run=one.run + 500, task=f"u{one.task}") for one in arm("A", 1.0, 0, 2)]
+    others = [
+        one._replace(task="u" * (number < 2) + one.task) for number, one in enumerate(arm("B", 2.0, 9, 20))
+    ]
+    first, second = spending.plane(["A", "B"], [*unpriced, *failed, *others])
+    assert isinstance(first.rate, Estimate)
+    assert (first.rate.value, first.rate.n) == (0.0, 2)
+    assert (first.on_line, second.on_line) == (True, True)
+    assert not first.same_tasks
+
+
+def test_arms_that_share_no_task_are_not_ranked() -> None:
+    hard = [one._replace(task=f"hard {one.task}") for one in arm("B", 0.5, 4, 20)]
+    places = spending.plane(["A", "B"], [*arm("A", 0.1, 16, 20), *hard])
+    for place in places:
+        assert not place.on_line
+        assert place.possibly == Unknown(cost_plane.NO_SHARED_TASK)
+    same = spending.plane(["A", "B"], [*arm("A", 0.1, 16, 20), *arm("B", 0.5, 4, 20)])
+    assert [place.on_line for place in same] == [True, False]
+    assert all(place.same_tasks for place in same)

@@ -248,3 +248,21 @@ def test_costs_of_a_hair_that_do_move_keep_their_interval() -> None:
     assert isinstance(found.mean, Estimate)
     assert isinstance(found.mean.interval, Interval)
     assert isinstance(found.by_attempt.interval, Interval)
+
+
+def test_resolved_runs_without_a_price_are_not_said_to_be_none() -> None:
+    runs = [run(number, task=f"t{number}", cost=None) for number in range(1, 6)]
+    runs += [run(number, task=f"t{number}", cost=0.5, verdict="unresolved") for number in range(6, 11)]
+    found = spending.of_arm(ARM, runs)
+    why = Unknown("no resolved run has a known cost")
+    assert found.by_attempt.cost == found.by_attempt.interval == found.by_issue.cost == why
+    assert (found.by_attempt.runs, found.by_attempt.left_out) == (5, 5)
+    assert spending.plane([ARM], runs)[0].lower_bound is None
+
+
+def test_an_arm_has_one_lower_bound_however_many_runs_its_tasks_have() -> None:
+    runs = [run(seed, seed=seed, cost=9.0, verdict="unresolved") for seed in range(1, 9)]
+    runs += [run(number, task=f"t{number}", cost=0.1, verdict="unresolved") for number in range(10, 19)]
+    bound = spending.of_arm(ARM, runs).by_attempt.cost
+    assert isinstance(bound, AtLeast)
+    assert spending.plane([ARM], runs)[0].lower_bound == bound
