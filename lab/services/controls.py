@@ -275,7 +275,7 @@ def _attempt(run: Run, by: User, value: Any) -> Asked:
             return Asked(run, False, f"{_who(last, by)} asked for another attempt already.")
         raise FieldErrors({"control": f"control: run {run.pk} goes on and needs no other attempt"})
     if run.experiment.kind != Experiment.Kind.LAUNCHED:
-        why = f"run {run.pk} was recorded elsewhere and gets no other attempt; run its task in a run of your own"
+        why = f"run {run.pk} was recorded elsewhere and gets no other attempt; launch one here"
         raise FieldErrors({"control": f"control: {why}"})
     if not may_have_another_attempt(run):
         how = f"run {run.pk} ended by itself ({_ended_how(run)})"
