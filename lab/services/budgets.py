@@ -18,12 +18,14 @@ from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.limits import LARGEST, SMALLEST, as_typed, is_amount, without_grouping
-from lab.models import Experiment, RunFacts
+from lab.models import Experiment, Model, RunFacts
 from lab.services import doorbell
 
 # In the order in which they are looked at and shown.
 LABELS = {"max_cost_usd": "Cost", "max_tokens": "Tokens", "max_hours": "Time"}
 UNITS = {"max_cost_usd": "dollars", "max_tokens": "tokens", "max_hours": "hours"}
+# So many answers tell whether a server reports what a budget counts.
+_FEWEST_REQUESTS = 20
 _DONE = {"max_cost_usd": "spent", "max_tokens": "used", "max_hours": "worked"}
 
 
@@ -33,6 +35,8 @@ class Spent(NamedTuple):
     `usd` and `tokens` are what is known; `usd_unknown` and `tokens_unknown` count the requests without a
     figure, which make the sums "at least". `seconds` is the experiment's own time, from its first started
     run on, without its pauses. `budgets` maps a name of `LABELS` to how much there may be, in its unit.
+    `unkept` names the first budget that cannot be kept, "" where all can: of more than half (`missing`) of
+    the requests that were `answered` nobody knows what counts for it.
     """
 
     usd: Decimal
@@ -41,6 +45,9 @@ class Spent(NamedTuple):
     tokens_unknown: int
     seconds: float
     budgets: Mapping[str, Decimal]
+    unkept: str = ""
+    missing: int = 0
+    answered: int = 0
 
     def used(self, name: str) -> Decimal:
         """How much counts against a budget, in its unit."""
@@ -60,6 +67,11 @@ class Spent(NamedTuple):
     def reached(self) -> str:
         """The name of the first budget that is used up, "" while there is none."""
         return next((name for name in LABELS if self._is_reached(name)), "")
+
+    @property
+    def stopping(self) -> str:
+        """The name of the budget because of which nothing may go on, "" while there is none."""
+        return self.reached or self.unkept
 
     def _is_reached(self, name: str) -> bool:
         budget = self.budgets.get(name)
@@ -86,14 +98,47 @@ def spent(experiment: Experiment) -> Spent:
         written=Sum("output_total"),
         tokens_unknown=Sum("usage_unknown"),
     )
-    return Spent(
-        usd=(sums["usd"] or Decimal(0)).quantize(Decimal("1E-10")),
-        usd_unknown=sums["usd_unknown"] or 0,
-        tokens=(sums["read"] or 0) + (sums["written"] or 0),
-        tokens_unknown=sums["tokens_unknown"] or 0,
-        seconds=seconds_worked(experiment),
-        budgets=budgets_of(experiment),
+    return _looked_at(
+        experiment,
+        Spent(
+            usd=(sums["usd"] or Decimal(0)).quantize(Decimal("1E-10")),
+            usd_unknown=sums["usd_unknown"] or 0,
+            tokens=(sums["read"] or 0) + (sums["written"] or 0),
+            tokens_unknown=sums["tokens_unknown"] or 0,
+            seconds=seconds_worked(experiment),
+            budgets=budgets_of(experiment),
+        ),
     )
+
+
+def _looked_at(experiment: Experiment, used: Spent) -> Spent:
+    """With the budget that cannot be kept, if there is one."""
+    for name in ("max_cost_usd", "max_tokens"):
+        if name not in used.budgets or used.unknown(name) < _FEWEST_REQUESTS / 2:
+            continue
+        missing, answered = _missing(experiment, name)
+        if answered >= _FEWEST_REQUESTS and missing * 2 > answered:
+            return used._replace(unkept=name, missing=missing, answered=answered)
+    return used
+
+
+def _missing(experiment: Experiment, name: str) -> tuple[int, int]:
+    """How many requests that were answered have no figure for a budget, of how many.
+
+    Failed requests, which seldom have one, are counted as if none had: rather too few than too many.
+    """
+    facts = RunFacts.objects.filter(run__experiment=experiment.pk)
+    column = "usage_unknown"
+    if name == "max_cost_usd":
+        # Imported late: it brings the prices along.
+        from lab.services.endpoints import price_is_known
+
+        column = "cost_unknown"
+        models = Model.objects.filter(arms__experiment=experiment.pk).distinct().select_related("endpoint")
+        facts = facts.filter(run__arm__model__in=[model.pk for model in models if price_is_known(model)])
+    sums = facts.aggregate(all=Sum("calls"), failed=Sum("failed_calls"), unknown=Sum(column))
+    failed = sums["failed"] or 0
+    return max(0, (sums["unknown"] or 0) - failed), (sums["all"] or 0) - failed
 
 
 def lines(used: Spent) -> list[BudgetLine]:
@@ -163,14 +208,18 @@ def said(name: str, amount: Decimal) -> str:
     return f"{hours} hour{'' if hours == '1' else 's'}"
 
 
-def because_reached(used: Spent) -> str:
-    """Why an experiment stands that has reached a budget: "the budget of $10.00 is reached: $10.03 spent"."""
+def because_stopped(used: Spent) -> str:
+    """Why an experiment stands for a budget: "the budget of $10.00 is reached: $10.03 spent"."""
     name = used.reached
+    if not name:
+        what = "price" if used.unkept == "max_cost_usd" else "usage"
+        of_what = f"the budget of {said(used.unkept, used.budgets[used.unkept])}"
+        return f"{used.missing:,} of {used.answered:,} requests have no {what}: {of_what} cannot be kept"
     return f"the budget of {said(name, used.budgets[name])} is reached: {used.said(name)} {_DONE[name]}"
 
 
 def enforce(*, experiment_id: int) -> bool:
-    """Pause the experiment if a budget of it is reached; True when this call did.
+    """Pause the experiment if a budget of it is reached or cannot be kept; True when this call did.
 
     Under the row's lock: of two requests that end at once the second sees what the first has cost.
     """
@@ -179,9 +228,9 @@ def enforce(*, experiment_id: int) -> bool:
         if experiment.state != Experiment.State.ACTIVE or not experiment.budgets:
             return False
         used = spent(experiment)
-        if not used.reached:
+        if not used.stopping:
             return False
-        stop(experiment, because=because_reached(used), budget=used.reached)
+        stop(experiment, because=because_stopped(used), budget=used.stopping)
     return True
 
 

@@ -66,7 +66,12 @@ def pause(*, experiment: Experiment, by: User) -> str:
         locked = _locked(experiment)
         _refuse_over(locked, "paused")
         if locked.state == State.PAUSED:
-            return f"The experiment is paused already: {locked.paused_because}."
+            before = locked.paused_because
+            if not locked.paused_by_budget:
+                return f"The experiment is paused already: {before}."
+            # Now runs stop at their next event, and not only before a request.
+            budgets.stop(locked, because=f"{by.get_username()} paused it, and {before}")
+            return f"The experiment is paused: {locked.paused_because}."
         budgets.stop(locked, because=f"{by.get_username()} paused it")
     return "The experiment is paused: runs stop at their next event and go on from there when it is resumed."
 
@@ -85,8 +90,9 @@ def resume(*, experiment: Experiment, by: User) -> str:
         if locked.state == State.ACTIVE:
             return "The experiment goes on already."
         used = budgets.spent(locked)
-        if used.reached:
-            why = f"experiment: {budgets.because_reached(used)}; raise or lift it, then it goes on"
+        if used.stopping:
+            way_out = "raise or lift it" if used.reached else "lift it"
+            why = f"experiment: {budgets.because_stopped(used)}; {way_out}, then it goes on"
             raise FieldErrors({"experiment": why})
         _go_on(locked)
     return "The experiment goes on where it stood."
@@ -113,6 +119,8 @@ def cancel(*, experiment: Experiment, by: User, expected: int | None = None) -> 
     if not begun:
         if before == State.CANCELLED:
             return "The experiment is cancelled already."
+        if going := open_runs(experiment):
+            return f"{_runs(going)} {'are' if going != 1 else 'is'} being cancelled already."
         raise FieldErrors({"experiment": "experiment: all its runs have ended; there is nothing to cancel"})
     left = _cancel_runs(experiment, by, seconds=_CANCEL_SECONDS)
     return f"{_runs(count)} {'are' if count != 1 else 'is'} being cancelled." if left or count else ""
@@ -252,9 +260,10 @@ def change_budgets(
             said += _uncounted(_models_of(locked))
         if not goes_on or locked.state != State.PAUSED:
             return said + _stands(locked)
-        if left := budgets.spent(locked).reached:
-            why = budgets.because_reached(budgets.spent(locked))
-            raise FieldErrors({left: f"{left}: {why}; raise or lift it as well"})
+        used = budgets.spent(locked)
+        if left := used.stopping:
+            way_out = "raise or lift it as well" if used.reached else "lift it"
+            raise FieldErrors({left: f"{left}: {budgets.because_stopped(used)}; {way_out}"})
         _go_on(locked)
         return f"{said} The experiment goes on where it stood."
 

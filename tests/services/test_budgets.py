@@ -15,6 +15,7 @@ from lab.engine.errors import ExitReason, InvalidValueError
 from lab.engine.llm.base import Cost, Usage
 from lab.models import Experiment, Run
 from lab.services import budgets, experiment_asks, experiment_plans, log, queue
+from lab.services.errors import FieldErrors
 from lab.services.queue import Claim
 from lab.services.upkeep import Upkeep
 from tests.services import events as ev
@@ -84,6 +85,48 @@ def test_the_request_that_reaches_a_budget_pauses_the_experiment(experiment: Exp
     assert stands(experiment) == (Experiment.State.PAUSED, "max_cost_usd", because)
     assert not queue.may_ask(claim=held)
     assert queue.claim_next(worker="other") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "budget", "what"),
+    [("max_tokens", 10**6, "1,000,000 tokens", "usage"), ("max_cost_usd", "9", "$9.00", "price")],
+)
+def test_a_budget_that_cannot_be_kept_since_usage_is_missing_pauses_until_it_is_lifted(
+    experiment: Experiment, alice: User, name: str, amount: Any, budget: str, what: str
+) -> None:
+    limited(experiment, **{name: amount})
+    held = claim()
+    append(held, ev.attempt_started())
+    for step in range(1, 10):
+        pays(held, step, "0.01")
+    for step in range(10, 31):
+        append(held, ev.call_started(step), ev.call_failed(step))
+    for step in range(31, 41):
+        append(held, ev.call_started(step), ev.call_finished(step, usage=Usage(), cost=Cost(amount=None)))
+    assert stands(experiment) == ACTIVE
+    append(held, ev.call_started(41), ev.call_finished(41, usage=Usage(), cost=Cost(amount=None)))
+    because = f"11 of 20 requests have no {what}: the budget of {budget} cannot be kept"
+    assert stands(experiment) == (Experiment.State.PAUSED, name, because)
+    with pytest.raises(FieldErrors, match="cannot be kept; lift it, then it goes on"):
+        experiment_asks.resume(experiment=experiment, by=alice)
+    experiment_asks.change_budgets(experiment=experiment, by=alice, typed={name: None}, goes_on=True)
+    append(held, ev.call_started(42), ev.call_finished(42, usage=Usage(), cost=Cost(amount=None)))
+    assert stands(experiment) == ACTIVE
+
+
+def test_a_persons_pause_over_that_of_a_budget_stops_runs_at_their_next_event(
+    experiment: Experiment, alice: User
+) -> None:
+    limited(experiment, max_tokens=1)
+    held = claim()
+    append(held, ev.attempt_started())
+    pays(held, 1)
+    assert not queue.look(claim=held).let_go
+    said = experiment_asks.pause(experiment=experiment, by=alice)
+    because = "alice paused it, and the budget of 1 token is reached: 120 tokens used"
+    assert said == f"The experiment is paused: {because}."
+    assert stands(experiment) == (Experiment.State.PAUSED, "", because)
+    assert queue.look(claim=held).let_go
 
 
 def test_requests_that_failed_count_as_well_when_they_cost_something(experiment: Experiment) -> None:

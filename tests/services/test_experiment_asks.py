@@ -301,6 +301,15 @@ class TestMore:
         assert experiment.arms.count() == 1
 
 
+def test_cancelling_what_is_being_cancelled_says_so(alice: User) -> None:
+    experiment = launched(alice)
+    held = claim()
+    append(held, ev.attempt_started())
+    controls.ask(run=held.run, by=alice, control="cancel")
+    said = experiment_asks.cancel(experiment=experiment, by=alice)
+    assert said == "1 run is being cancelled already."
+
+
 class TestRerun:
     def test_each_run_that_infrastructure_ended_gets_another_attempt(
         self, alice: User, experiment: Experiment
