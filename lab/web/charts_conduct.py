@@ -42,7 +42,7 @@ def parts(
     data: list[Trace] = []
     for place, (part, word) in enumerate(words.items()):
         found = [next((share for share in shares if share.key == part), None) for _, shares in arms]
-        values = [100 * share.part / share.of if share and share.of else 0.0 for share in found]
+        values = [_percent(share) for share in found]
         color, pattern = LOOKS[place % len(LOOKS)]
         data.append(
             {
@@ -76,6 +76,11 @@ def parts(
         {"height": 170 + 44 * len(arms)},
         size=f"rows-{min(len(arms), 15)}",
     )
+
+
+def _percent(share: Share | None) -> float:
+    """As the table has it: the mean over tasks, which is not part ÷ of where tasks have unequal runs."""
+    return 0.0 if share is None or isinstance(share.estimate, Unknown) else 100 * share.estimate.value
 
 
 def dots(

@@ -51,6 +51,12 @@ def runs_at(client: Client, address: str) -> set[int]:
     return found
 
 
+def plots_of(page: str) -> dict[str, Any]:
+    """The descriptions of its plots by their keys."""
+    found = re.findall(r'<script id="description-([a-z0-9-]+)" type="application/json">(.*?)</script>', page)
+    return {name: json.loads(html.unescape(body)) for name, body in found}
+
+
 def close(text: str, expected: float) -> bool:
     return float(text) == pytest.approx(expected, abs=5e-7)
 
@@ -187,9 +193,7 @@ def test_invalid_and_flagged_runs_are_apart_and_the_switches_move_them(
 
 
 def test_plots_name_colours_by_role_and_every_point_has_its_interval(viewer: Client, made: Analysed) -> None:
-    text = page_of(viewer)
-    found = re.findall(r'<script id="description-([a-z0-9-]+)" type="application/json">(.*?)</script>', text)
-    plots: dict[str, Any] = {name: json.loads(html.unescape(body)) for name, body in found}
+    plots = plots_of(page_of(viewer))
     assert {"resolve-rate", "cost-rate", "spend"} <= plots.keys()
     assert not re.search(r"#[0-9a-fA-F]{6}\b|rgba?\(", json.dumps(plots))
     for point in plots["resolve-rate"]["data"]:
@@ -199,6 +203,18 @@ def test_plots_name_colours_by_role_and_every_point_has_its_interval(viewer: Cli
     assert rate["x"] == [50.0]
     assert rate["marker"]["color"] == "@plot-1"
     assert plots["resolve-rate"]["layout"]["xaxis"]["range"] == [0, 100]
+
+
+def test_stacked_bars_are_the_shares_of_the_table_where_tasks_have_unequal_runs(
+    viewer: Client, made: Analysed
+) -> None:
+    of_first = Run.objects.filter(arm=made.arms["A"])
+    of_first.exclude(task__slug="task-00").filter(seed__gt=1).delete()
+    of_first.filter(task__slug="task-00").update(exit_reason="max_turns")
+    first = table_of(viewer, "exit-reasons")[0]
+    assert close(first["exit_max_turns"], 1 / 20)
+    drawn = {trace["name"]: trace["x"][0] for trace in plots_of(page_of(viewer))["exit-reasons"]["data"]}
+    assert drawn == {"agent": pytest.approx(95.0), "max turns": pytest.approx(5.0)}
 
 
 def test_all_tables_come_in_one_file_and_say_their_selection(viewer: Client, made: Analysed) -> None:
