@@ -208,7 +208,9 @@ def _difference(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> _D
     ours, theirs = [one.mean for one in first], [one.mean for one in second]
     found = paired.mean_difference(ours, theirs)
     if isinstance(found, Unknown):
-        return _Difference(math.fsum(ours + [-one for one in theirs]) / len(ours), found, found, PAIRED_T)
+        never = found.why == paired.NEVER_DIFFER
+        value = 0.0 if never else math.fsum(ours + [-one for one in theirs]) / len(ours)
+        return _Difference(value, found, 1.0 if never else found, PAIRED_T)
     return _Difference(found.difference, found.interval, found.p, PAIRED_T)
 
 

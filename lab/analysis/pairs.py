@@ -32,7 +32,7 @@ class PairResult(NamedTuple):
     `first_alone` and `second_alone` count tasks that only one of them tried; `unequal` says in words that the
     two have different numbers of runs on a task, "" otherwise. `method` names test and interval; `table` is
     there for one run a task. `difference` is the first's rate minus the second's. `p_holm` is corrected for
-    all pairs that were compared together. `detectable` is the smallest difference that so many tasks would
+    all pairs that were compared together and have a p value (`tests_among`). `detectable` is the smallest difference that so many tasks would
     show with power 0.8. `unpaired_error` is the standard error if tasks were not paired, `correlation` that
     of the task means. `first_only` and `second_only` are the tasks that just one resolves.
     """
@@ -58,6 +58,11 @@ class PairResult(NamedTuple):
     clustered: ClusteredDifference | Unknown
     first_only: list[OnlyOne]
     second_only: list[OnlyOne]
+
+
+def tests_among(pairs: Iterable[PairResult]) -> int:
+    """How many of them have a p value: the family that Holm corrects for."""
+    return sum(not isinstance(one.p, Unknown) for one in pairs)
 
 
 def all_of(arms: Sequence[str]) -> list[tuple[str, str]]:
@@ -160,7 +165,10 @@ def _several(common: _Common, pairs: Pairs) -> PairResult:
     means = _means(pairs)
     if isinstance(means, Unknown):
         value = sum(one.mean - other.mean for one, other in pairs) / len(pairs)
-        return _without_difference(common, means.why, SEVERAL, value)
+        never = means.why == paired.NEVER_DIFFER
+        found = _without_difference(common, means.why, SEVERAL, 0.0 if never else value)
+        # As with one run a task: what never differs is no discovery, and it is a test all the same.
+        return found._replace(p=1.0) if never else found
     return PairResult(
         **common._asdict(),
         method=SEVERAL,

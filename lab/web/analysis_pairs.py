@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from lab.analysis.cost_plane import CostDifference
 from lab.analysis.estimates import Interval, Unknown
-from lab.analysis.pairs import OnlyOne, PairResult
+from lab.analysis.pairs import OnlyOne, PairResult, tests_among
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
 from lab.render.text import cut_in_the_middle
@@ -22,7 +22,7 @@ from lab.web.analysis_parts import Panel, Section, Shown, rate_cells
 # So many tasks that only one resolves are named; the rest are in the list of their runs.
 NAMED = 10
 # The ids of real issues are longer than a column: they differ at both ends.
-MOST_LETTERS = 44
+MOST_LETTERS = 64
 
 
 class OnlyTask(NamedTuple):
@@ -85,7 +85,7 @@ class Chosen(NamedTuple):
 
 def section(shown: Shown, pairs: Sequence[PairResult], chosen: Chosen) -> Section:
     """`pairs` are all that are compared, over which Holm corrects."""
-    extra = _pair(shown, chosen.pair, chosen, len(pairs)) if chosen.pair else None
+    extra = _pair(shown, chosen.pair, chosen, tests_among(pairs)) if chosen.pair else None
     panels: tuple[Panel, ...] = (_all_pairs(shown, pairs),) if pairs else ()
     return Section("paired", "Paired comparison", panels, "analysis/_pair.html", extra)
 
@@ -147,7 +147,7 @@ def _sentence(one: PairResult, compared: int) -> str:
         return f"{one.method}: p {one.p}." if one.method else f"p is {one.p}."
     words = f"{one.method}, {figures.probability(one.p)}"
     if compared > 1 and not isinstance(one.p_holm, Unknown):
-        words += f", after Holm over {compared} shown pairs {figures.probability(one.p_holm)}"
+        words += f", after Holm over {compared} pairs with a p value {figures.probability(one.p_holm)}"
     return f"{words}."
 
 
@@ -240,13 +240,13 @@ def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
         Column("difference", ("difference",), "points, first minus second"),
         Column("95 % interval", ("difference_low", "difference_high")),
         Column("p", ("p", "method")),
-        Column("p, Holm", ("p_holm",), f"corrected over these {len(pairs)} pairs"),
+        Column("p, Holm", ("p_holm",), f"corrected over the {tests_among(pairs)} pairs with a p value"),
         Column("detectable", ("minimum_detectable_difference",), "smallest difference found with power 80 %"),
     )
     rows = tuple(_pair_row(shown, one) for one in pairs)
     several = len(pairs) > 1
     parts = ["first minus second"]
-    parts += [f"Holm over these {len(pairs)} pairs"] if several else []
+    parts += [f"Holm over the {tests_among(pairs)} pairs with a p value"] if several else []
     parts += sorted({one.method for one in pairs if one.method})
     return Panel(
         "pairs",

@@ -124,6 +124,7 @@ def test_arms_that_never_differ_have_a_difference_of_nothing_and_no_interval() -
     runs = attempts(LEAF, (1, 2), 2, 1) + attempts(OTHER, (1, 2), 2, 101)
     (contrast,) = only(slopes(runs, ALL_IN, [LEAF, OTHER])).contrasts
     assert (contrast.difference, contrast.interval) == (0, Unknown(paired.NEVER_DIFFER))
+    assert contrast.p == 1.0
 
 
 def test_the_key_of_an_arm_says_what_it_is_made_of() -> None:

@@ -102,7 +102,8 @@ def test_arms_that_never_differ_give_p_1_and_not_0() -> None:
     runs = four_attempts(A, arm="a") + four_attempts(A, arm="b", first=101)
     several = pairs.compare("a", "b", runs)
     assert several.difference == 0.0
-    assert several.p == Unknown(paired.NEVER_DIFFER)
+    assert several.p == 1.0
+    assert several.interval == Unknown(paired.NEVER_DIFFER)
 
 
 def test_holm_counts_the_pairs_that_have_a_p_value() -> None:
@@ -115,6 +116,7 @@ def test_holm_counts_the_pairs_that_have_a_p_value() -> None:
     # b and c never differ: p = 1, which is a test; those with nobody are none.
     assert [one.p_holm for one in found if not isinstance(one.p, Unknown)] == [near(3 * p), near(3 * p), 1.0]
     assert isinstance(found[2].p_holm, Unknown)
+    assert (len(found), pairs.tests_among(found)) == (6, 3)
 
 
 @given(runs=observations(), chosen=switches)
