@@ -26,6 +26,8 @@ LABELS = {"max_cost_usd": "Cost", "max_tokens": "Tokens", "max_hours": "Time"}
 UNITS = {"max_cost_usd": "dollars", "max_tokens": "tokens", "max_hours": "hours"}
 # So many answers tell whether a server reports what a budget counts.
 _FEWEST_REQUESTS = 20
+# The tick keeps an experiment's time this often; while it does not come, the lab is off or stands.
+_BANK_SECONDS, _LONGEST_GAP_SECONDS = 20.0, 60.0
 _DONE = {"max_cost_usd": "spent", "max_tokens": "used", "max_hours": "worked"}
 
 
@@ -243,10 +245,27 @@ def count_request(*, run_id: int) -> None:
 
 
 def enforce_all() -> list[int]:
-    """For the tick: pause what has used up its time; returns the experiments."""
+    """For the tick: keep the time that experiments have worked, and pause what has used up its own.
+
+    Returns the experiments that it paused.
+    """
     active = Experiment.objects.filter(state=Experiment.State.ACTIVE).order_by("pk")
-    limited = [pk for pk, budgets in active.values_list("pk", "budgets") if budgets]
-    return [pk for pk in limited if enforce(experiment_id=pk)]
+    stopped_ones = []
+    for pk, budgets, clock in active.values_list("pk", "budgets", "clock"):
+        if clock and clock.get("since") and _seconds_since(clock["since"]) > _BANK_SECONDS:
+            _bank(pk)
+        if budgets and enforce(experiment_id=pk):
+            stopped_ones.append(pk)
+    return stopped_ones
+
+
+def _bank(experiment_id: int) -> None:
+    """Add the time since the clock was looked at last to what is kept."""
+    with transaction.atomic():
+        experiment = Experiment.objects.select_for_update(no_key=True).get(pk=experiment_id)
+        if experiment.state == Experiment.State.ACTIVE:
+            experiment.clock = started(stopped(experiment.clock))
+            experiment.save(update_fields=["clock"])
 
 
 def stop(experiment: Experiment, *, because: str, budget: str = "") -> None:
@@ -269,11 +288,18 @@ def go_on(experiment: Experiment) -> None:
 
 
 def seconds_worked(experiment: Experiment) -> float:
-    """The experiment's own time so far, in seconds."""
+    """The experiment's own time so far, in seconds.
+
+    While the lab is off nobody banks it: of a longer gap `_LONGEST_GAP_SECONDS` count.
+    """
     clock = experiment.clock or {}
     since = clock.get("since")
-    more = (timezone.now() - dt.datetime.fromisoformat(since)).total_seconds() if since else 0.0
+    more = min(_seconds_since(since), _LONGEST_GAP_SECONDS) if since else 0.0
     return float(clock.get("seconds", 0.0)) + max(0.0, more)
+
+
+def _seconds_since(moment: str) -> float:
+    return (timezone.now() - dt.datetime.fromisoformat(moment)).total_seconds()
 
 
 def start_clock(*, experiment_id: int) -> None:

@@ -188,8 +188,8 @@ def test_hours_are_counted_from_the_first_run_on_and_stand_while_it_is_paused(
     assert budgets.spent(experiment).seconds == 0
     claim()
     experiment.refresh_from_db()
-    hour_ago = (timezone.now() - dt.timedelta(hours=1)).isoformat()
-    Experiment.objects.update(clock={"seconds": 1800.0, "since": hour_ago})
+    just_now = (timezone.now() - dt.timedelta(seconds=20)).isoformat()
+    Experiment.objects.update(clock={"seconds": 5400.0, "since": just_now})
     experiment.refresh_from_db()
     assert budgets.spent(experiment).seconds == pytest.approx(5400, abs=60)
     experiment_asks.pause(experiment=experiment, by=alice)
@@ -321,3 +321,18 @@ def test_a_budget_of_nothing_that_was_kept_is_full_and_breaks_no_page(experiment
     lines = budgets.lines(budgets.spent(experiment))
     assert [line.percent for line in lines] == [100, None, 100]
     assert "budgets" not in experiment_plans.of(experiment).as_data()
+
+
+def test_the_time_while_the_lab_is_off_is_not_the_experiments(experiment: Experiment) -> None:
+    limited(experiment, max_hours=12)
+    claim()
+    long_ago = (timezone.now() - dt.timedelta(hours=48)).isoformat()
+    Experiment.objects.update(clock={"seconds": 100.0, "since": long_ago})
+    assert budgets.enforce_all() == []
+    assert stands(experiment) == ACTIVE
+    assert experiment.clock["seconds"] == pytest.approx(160.0, abs=0.1)
+    recently = (timezone.now() - dt.timedelta(seconds=30)).isoformat()
+    Experiment.objects.update(clock={"seconds": 100.0, "since": recently})
+    budgets.enforce_all()
+    experiment.refresh_from_db()
+    assert 130.0 <= experiment.clock["seconds"] < 160.0
