@@ -22,7 +22,7 @@ MOST_ATTEMPTS = 10
 # Runs of one experiment that go on together: no lab has more places.
 MOST_AT_ONCE = 1000
 DEFAULT_ATTEMPTS = 3
-_MOST_TASKS, _MOST_ARMS = 10_000, 200
+_MOST_TASKS, _MOST_ARMS = 10_000, 100
 
 
 def _whole(value: Any) -> int:
@@ -260,6 +260,7 @@ def checked(raw: Mapping[str, Any]) -> Plan:
             errors.say(_field(found), _said(found))
         raise FieldErrors(errors.errors) from None
     errors.raise_if_any()
+    _look_at_pairs(plan, errors)
     if len(set(plan.seeds)) < len(plan.seeds):
         errors.say("seeds", f"seeds: {list(plan.seeds)} names one twice; write each once")
     errors.raise_if_any()
@@ -308,6 +309,17 @@ def _look_at_arms(data: Mapping[str, Any], errors: FieldErrorCollector) -> None:
     elif data.get("arms") is None and len(product) < 2:
         missing = " and ".join(name for name in ("harnesses", "models") if name not in product)
         errors.say("arms", f"arms: {missing} are missing; write harnesses and models, or arms with both")
+
+
+def _look_at_pairs(plan: Plan, errors: FieldErrorCollector) -> None:
+    """Before they are made: two lists of names multiply."""
+    for field, names in (("harnesses", plan.harnesses or ()), ("models", plan.models or ())):
+        twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+        if twice is not None:
+            errors.say(field, f"{field}: {as_typed(twice)!r} is named twice; write each once")
+    number = len(plan.harnesses or ()) * len(plan.models or ())
+    if number > _MOST_ARMS:
+        errors.say("arms", f"arms: {number:,} are too many; choose at most {_MOST_ARMS} pairs")
 
 
 def _with_limits(arm: Any, number: int, errors: FieldErrorCollector) -> Any:

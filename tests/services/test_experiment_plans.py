@@ -38,6 +38,11 @@ tasks: {set: practice}
 harnesses: [leaf-compatible]
 models: [scripted/solver]
 """
+MANY_PAIRS = f"""
+tasks: {{set: practice}}
+harnesses: {[f"h{number}" for number in range(11)]}
+models: {[f"m{number}" for number in range(10)]}
+"""
 
 
 @pytest.fixture
@@ -239,6 +244,9 @@ def test_what_people_added_later_is_in_the_plan(lab: User) -> None:
         (PLAN + "limits: {max_steps: many}", "max_steps", "'many' is not a number of steps"),
         (PLAN + "limits: {steps: 1}", "steps", "'steps' is no limit; known are max_steps"),
         (PLAN + "limits: {max_tokens_per_turn: null}", "max_tokens_per_turn", "paid for ever"),
+        (PLAN.replace("[leaf-compatible]", "[a, b, a]"), "harnesses", "'a' is named twice; write each once"),
+        (PLAN.replace("[scripted/solver]", "[a, a]"), "models", "'a' is named twice; write each once"),
+        (MANY_PAIRS, "arms", "110 are too many; choose at most 100 pairs"),
         (PLAN + "arms: []", "arms", "harnesses and models are given too"),
         ("tasks: {set: practice}\nmodels: [a]", "arms", "harnesses are missing"),
         ("harnesses: [a]\nmodels: [a]", "tasks", "it is missing; write the task set"),
