@@ -15,7 +15,7 @@ from django.urls import reverse
 from lab.engine.llm.base import JSONObject
 from lab.models import Experiment, Role
 from lab.services import experiment_plans, overview
-from lab.services.errors import FieldErrors
+from lab.services.errors import AccessDeniedError, FieldErrors
 from lab.services.lab import workers_alive
 from lab.services.plan_files import LARGEST_PLAN
 
@@ -70,6 +70,8 @@ class Command(BaseCommand):
             )
         except FieldErrors as error:
             raise CommandError("Nothing was launched.\n" + "\n".join(error.errors.values())) from error
+        except AccessDeniedError as error:
+            raise CommandError(f"--person: {error}; name an operator or an admin") from error
         runs = experiment.runs.count()
         page = reverse("experiment", args=[experiment.pk])
         self._say(f"Experiment {experiment.pk}: {runs:,} run{'' if runs == 1 else 's'} queued, at {page}")

@@ -181,3 +181,10 @@ def test_the_example_of_the_readme_is_launched_as_it_stands(tmp_path: Path) -> N
     made = Experiment.objects.get()
     assert experiment_plans.of(made).budgets == plan.budgets
     assert made.runs.count() == experiment_plans.resolve(plan).run_count
+
+
+def test_a_viewer_launches_nothing_and_is_told_so(tmp_path: Path) -> None:
+    builders.person(Role.VIEWER, name="vera")
+    with pytest.raises(CommandError, match="--person: .*; name an operator or an admin"):
+        launch(written(tmp_path), "--person", "vera")
+    assert not Experiment.objects.exists()
