@@ -20,7 +20,8 @@ class Panel(NamedTuple):
     """One framed answer: a plot with its numbers below, or numbers alone.
 
     `joined`: the plot stands inside the table, a row an arm. `folded`: the table opens on demand. `why`
-    stands in the plot's place where there is none. `more` are tables that open below.
+    stands in the plot's place where there is none. `more` are tables that open below. `quiet`: its section
+    says why nothing is to be seen in it.
     """
 
     key: str
@@ -33,11 +34,22 @@ class Panel(NamedTuple):
     joined: bool = False
     folded: bool = True
     more: tuple[Table, ...] = ()
+    quiet: bool = False
+
+    @property
+    def opens(self) -> bool:
+        """Whether the table opens on demand."""
+        return self.quiet or bool(self.plots and self.folded)
 
     @property
     def wide(self) -> bool:
         """Whether it takes a row of the page: all but those that only say why they are empty."""
         return bool(self.plots or any(table.rows for table in self.tables))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to see in it, and nothing to say of that."""
+        return not self.wide and not self.why
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -316,9 +316,9 @@ def within_budget(shown: Shown, curves: Sequence[Curve]) -> Plot | None:
         {
             "xaxis": figures.amount_axis("at most, US dollars a run", prefix="$", most=most, showgrid=False),
             "yaxis": figures.share_axis(),
-            "margin": {"l": 48, "r": 140, "t": 16, "b": 44},
+            "margin": {"l": 48, "r": 190, "t": 16, "b": 44},
             "annotations": [
-                note(short(shown.name(one.arm))[:22], 1, y, xref="paper", xanchor="left", xshift=6)
+                note(short(shown.name(one.arm)), 1, y, xref="paper", xanchor="left", xshift=6)
                 for one, y in zip(drawn, ends, strict=True)
             ],
         },

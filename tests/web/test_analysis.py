@@ -135,6 +135,21 @@ def test_reported_costs_are_a_switch_away_where_a_provider_reported_any(
     assert (first["basis"], second["cost_per_resolved"]) == ("reported", "")
 
 
+@pytest.mark.parametrize(("dollars", "why"), [(Decimal(0), "nothing was paid"), (None, "no cost is known")])
+def test_where_nothing_was_paid_one_sentence_says_so_for_all_of_the_costs(
+    viewer: Client, made: Analysed, dollars: Decimal | None, why: str
+) -> None:
+    RunFacts.objects.update(cost=dollars, cost_unknown=0 if dollars is not None else 10)
+    text = page_of(viewer)
+    costs = text[text.index('id="cost"') : text.index('id="tokens"')]
+    assert costs.count("not-estimable") == 1
+    assert 'id="title-dearest-failures"' not in costs or "table-dearest-failures" in costs
+    assert f"No figure on cost is estimable here, because {why}." in costs
+    assert costs.count("<table") >= 4
+    assert "<table" not in re.sub(r"<details.*?</details>", "", costs, flags=re.DOTALL)
+    assert len(table_of(viewer, "cost-per-resolved")) == 2
+
+
 def test_the_page_shows_the_numbers_of_the_files(viewer: Client, made: Analysed) -> None:
     text = page_of(viewer)
     for words in ("50.0 %", "30.3 to 69.7 %", "40 of 80", "37.5 %", "30 of 80", "160 runs", "160 valid"):
