@@ -21,7 +21,8 @@ Fixed = Literal["model", "harness"]
 
 
 class ArmParts(NamedTuple):
-    """What an arm is made of; `key` is `Observation.arm`. `limits` is a digest: equal means the same.
+    """What an arm is made of; `key` is `Observation.arm`. `limits` is a digest: equal means the same,
+    "" that nobody recorded them.
 
     A harness or model that no record names is "": two of them need not be the same, and are on no slope.
     """
@@ -44,8 +45,9 @@ class Contrast(NamedTuple):
     """First minus second (as in `pairs.PairResult`), on the `shared` tasks alone.
 
     `first_alone`, `second_alone` count the tasks that only one of them tried.
-    `interval` and `p` (two-sided, not corrected for how many contrasts there are) by `method`.
-    `confounded`: what else differs between the two, in sentences; empty where nothing else is known to.
+    `interval` and `p` (two-sided) by `method`; `p_holm` is corrected for all contrasts of all slopes that
+    were made together. `confounded`: what else differs between the two, in sentences; empty where nothing
+    else is known to.
     """
 
     first: ArmParts
@@ -56,6 +58,7 @@ class Contrast(NamedTuple):
     difference: float | Unknown
     interval: Interval | Unknown
     p: float | Unknown
+    p_holm: float | Unknown
     method: str
     confounded: tuple[str, ...]
 
@@ -63,7 +66,8 @@ class Contrast(NamedTuple):
 class Slope(NamedTuple):
     """The arms that share a model (`fixed` "model") or a harness; `name` is that of what they share.
 
-    Points in the order of the arms given. `contrasts` of each two of them that differ in the other part.
+    Points in the order of the arms given. `contrasts` of each two of them that differ in the other part; of
+    more than `MOST_IN_FULL` arms those with the first one.
     `caution` says in sentences what a difference between them is a difference of, and what else differs.
     """
 
@@ -84,7 +88,10 @@ MEANING: dict[Fixed, str] = {
 OTHER_LIMITS = "They run under different limits, which may be the whole difference."
 EXACT = "exact McNemar, Tango's interval"
 PAIRED_T = "paired t on task means"
-UNCORRECTED = "No p value here is corrected for how many contrasts are shown."
+# In a slope of more arms each is held against the first one alone: the square of many is no table.
+MOST_IN_FULL = 6
+FIRST_ONLY = f"Of more than {MOST_IN_FULL} arms each is compared with the first one alone."
+UNKNOWN_LIMITS = "Limits are not recorded for all of them, and other limits may be the whole difference."
 
 
 def parts_of(key: str) -> ArmParts:
@@ -115,7 +122,20 @@ def slopes(runs: Iterable[Observation], switches: Switches, arms: Sequence[ArmPa
             for name, members in groups.items()
             if len({_varied(fixed, arm) for arm in members}) > 1
         ]
-    return found
+    return _corrected(found)
+
+
+def tests_among(found: Iterable[Slope]) -> int:
+    """How many contrasts have a p value: the family that Holm corrects for."""
+    return sum(not isinstance(one.p, Unknown) for slope in found for one in slope.contrasts)
+
+
+def _corrected(found: Sequence[Slope]) -> list[Slope]:
+    rest = iter(paired.corrected([one.p for slope in found for one in slope.contrasts]))
+    return [
+        slope._replace(contrasts=tuple(one._replace(p_holm=next(rest)) for one in slope.contrasts))
+        for slope in found
+    ]
 
 
 def runs_behind(runs: Iterable[Observation], switches: Switches, key: str) -> list[int]:
@@ -147,9 +167,10 @@ def _varied(fixed: Fixed, arm: ArmParts) -> str:
 
 def _slope(fixed: Fixed, name: str, arms: Sequence[ArmParts], counted: Counted) -> Slope:
     points = tuple(_point(arm, counted.get(arm.key, {})) for arm in arms)
+    firsts = arms if len(arms) <= MOST_IN_FULL else arms[:1]
     contrasts = tuple(
         _contrast(first, second, counted)
-        for place, first in enumerate(arms)
+        for place, first in enumerate(firsts)
         for second in arms[place + 1 :]
         if _varied(fixed, first) != _varied(fixed, second)
     )
@@ -163,12 +184,15 @@ def _point(arm: ArmParts, results: Mapping[str, TaskResult]) -> Point:
 
 def _caution(fixed: Fixed, arms: Sequence[ArmParts], contrasts: Sequence[Contrast]) -> tuple[str, ...]:
     found = [MEANING[fixed]]
-    if len({arm.limits for arm in arms}) > 1:
+    limits = {arm.limits for arm in arms}
+    if len(limits - {""}) > 1:
         found.append("Not all of these arms run under the same limits.")
+    if "" in limits:
+        found.append(UNKNOWN_LIMITS)
     if any(one.first_alone or one.second_alone for one in contrasts):
         found.append("The points are over each arm's own tasks, the differences over the shared ones alone.")
-    if len(contrasts) > 1:
-        found.append(UNCORRECTED)
+    if len(arms) > MOST_IN_FULL:
+        found.append(FIRST_ONLY)
     return tuple(found)
 
 
@@ -177,7 +201,7 @@ def _contrast(first: ArmParts, second: ArmParts, counted: Counted) -> Contrast:
     shared = sorted(ours.keys() & theirs.keys())
     one, other = [ours[task] for task in shared], [theirs[task] for task in shared]
     unequal = sum(a.attempts != b.attempts for a, b in zip(one, other, strict=True))
-    confounded = [OTHER_LIMITS] if first.limits != second.limits else []
+    confounded = _other_limits(first, second)
     if unequal:
         confounded.append(f"On {unequal} of {len(shared)} shared tasks they have different numbers of runs.")
     return Contrast(
@@ -191,10 +215,18 @@ def _contrast(first: ArmParts, second: ArmParts, counted: Counted) -> Contrast:
     )
 
 
+def _other_limits(first: ArmParts, second: ArmParts) -> list[str]:
+    if not first.limits or not second.limits:
+        return [UNKNOWN_LIMITS]
+    return [OTHER_LIMITS] if first.limits != second.limits else []
+
+
 class _Difference(NamedTuple):
     difference: float | Unknown
     interval: Interval | Unknown
     p: float | Unknown
+    # Known when all contrasts are.
+    p_holm: float | Unknown
     method: str
 
 
@@ -203,15 +235,16 @@ def _difference(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> _D
         table = _table(first, second)
         tested = paired.mcnemar(table)
         if isinstance(tested, Unknown):
-            return _Difference(tested, tested, tested, EXACT)
-        return _Difference(table.difference, paired.tango(table), tested.p, EXACT)
+            return _Difference(tested, tested, tested, tested, EXACT)
+        return _Difference(table.difference, paired.tango(table), tested.p, tested.p, EXACT)
     ours, theirs = [one.mean for one in first], [one.mean for one in second]
     found = paired.mean_difference(ours, theirs)
     if isinstance(found, Unknown):
         never = found.why == paired.NEVER_DIFFER
         value = 0.0 if never else math.fsum(ours + [-one for one in theirs]) / len(ours)
-        return _Difference(value, found, 1.0 if never else found, PAIRED_T)
-    return _Difference(found.difference, found.interval, found.p, PAIRED_T)
+        p = 1.0 if never else found
+        return _Difference(value, found, p, p, PAIRED_T)
+    return _Difference(found.difference, found.interval, found.p, found.p, PAIRED_T)
 
 
 def _table(first: Sequence[TaskResult], second: Sequence[TaskResult]) -> paired.Discordance:

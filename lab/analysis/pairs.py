@@ -32,9 +32,10 @@ class PairResult(NamedTuple):
     `first_alone` and `second_alone` count tasks that only one of them tried; `unequal` says in words that the
     two have different numbers of runs on a task, "" otherwise. `method` names test and interval; `table` is
     there for one run a task. `difference` is the first's rate minus the second's. `p_holm` is corrected for
-    all pairs that were compared together and have a p value (`tests_among`). `detectable` is the smallest difference that so many tasks would
-    show with power 0.8. `unpaired_error` is the standard error if tasks were not paired, `correlation` that
-    of the task means. `first_only` and `second_only` are the tasks that just one resolves.
+    all pairs that were compared together and have a p value (`tests_among`). `detectable` is the smallest
+    difference that so many tasks would show with power 0.8. `unpaired_error` is the standard error if tasks
+    were not paired, `correlation` that of the task means. `first_only` and `second_only` are the tasks that
+    just one resolves.
     """
 
     first: str

@@ -276,10 +276,10 @@ def _pair_row(shown: Shown, one: PairResult) -> Row:
         if isinstance(difference, Unknown)
         else Cell(figures.signed(100 * difference), (difference,), url, strong=True),
         _signed_interval(one.interval),
-        _p_cell(one.p)._replace(
+        p_cell(one.p)._replace(
             values=(None if isinstance(one.p, Unknown) else one.p, one.method), hint=one.method
         ),
-        _p_cell(one.p_holm),
+        p_cell(one.p_holm),
         missing(one.detectable.why)
         if isinstance(one.detectable, Unknown)
         else Cell(f"{100 * one.detectable:.1f}", (one.detectable,)),
@@ -296,7 +296,8 @@ def _signed_interval(interval: Interval | Unknown) -> Cell:
     return Cell(f"{figures.signed(100 * low)} to {figures.signed(100 * top)}", (low, high))
 
 
-def _p_cell(p: float | Unknown) -> Cell:
+def p_cell(p: float | Unknown) -> Cell:
+    """A p value, or why there is none."""
     if isinstance(p, Unknown):
         return missing(p.why)
     return Cell(figures.probability(p).removeprefix("p = ").removeprefix("p "), (p,))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lab.analysis.estimates import Unknown
-from lab.analysis.harness_effect import UNCORRECTED, Contrast, Slope
+from lab.analysis.harness_effect import FIRST_ONLY, Contrast, Slope, tests_among
 from lab.analysis.per_task import BANDS, Attempts, Band, PerTask, TaskRate
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
 from lab.web import charts_conduct
+from lab.web.analysis_pairs import p_cell
 from lab.web.analysis_parts import (
     Panel,
     Section,
@@ -157,6 +158,7 @@ def harness_effect(shown: Shown, slopes: Sequence[Slope]) -> Section:
         _slopes(
             shown,
             [one for one in slopes if one.fixed == "model"],
+            tests_among(slopes),
             "one-model",
             "One model on several harnesses",
             "no model ran on more than one harness",
@@ -164,6 +166,7 @@ def harness_effect(shown: Shown, slopes: Sequence[Slope]) -> Section:
         _slopes(
             shown,
             [one for one in slopes if one.fixed == "harness"],
+            tests_among(slopes),
             "one-harness",
             "One harness with several models",
             "no harness ran with more than one model",
@@ -172,12 +175,13 @@ def harness_effect(shown: Shown, slopes: Sequence[Slope]) -> Section:
     return Section("harness", "Harness effect", panels)
 
 
-def _slopes(shown: Shown, slopes: Sequence[Slope], key: str, title: str, why: str) -> Panel:
+def _slopes(shown: Shown, slopes: Sequence[Slope], family: int, key: str, title: str, why: str) -> Panel:
     columns = (
         Column("difference", ("difference",), "points, first minus second, on the tasks both tried"),
         Column("95 % interval", ("difference_low", "difference_high")),
         Column("tasks", ("shared_tasks",)),
-        Column("p", ("p", "method"), "not corrected for how many are shown"),
+        Column("p", ("p", "method")),
+        Column("p, Holm", ("p_holm",), f"corrected over the {family} contrasts here with a p value"),
     )
     contrasts = [(slope, one) for slope in slopes for one in slope.contrasts]
     rows = tuple(_contrast_row(shown, slope, one) for slope, one in contrasts)
@@ -187,8 +191,7 @@ def _slopes(shown: Shown, slopes: Sequence[Slope], key: str, title: str, why: st
     ]
     drawn = tuple(plot for plot in plots if plot)
     notes = list(dict.fromkeys(sentence for _, one in contrasts for sentence in one.confounded))
-    if len(contrasts) > 1:
-        notes.append(UNCORRECTED)
+    notes += [FIRST_ONLY] if any(FIRST_ONLY in slope.caution for slope in slopes) else []
     methods = "".join(f"; {one}" for one in sorted({one.method for _, one in contrasts}))
     return Panel(
         key,
@@ -204,7 +207,7 @@ def _slopes(shown: Shown, slopes: Sequence[Slope], key: str, title: str, why: st
 
 
 def _contrast_row(shown: Shown, slope: Slope, one: Contrast) -> Row:
-    difference, p = one.difference, one.p
+    difference = one.difference
     parts = (
         (one.first.harness, one.second.harness)
         if slope.fixed == "model"
@@ -221,9 +224,10 @@ def _contrast_row(shown: Shown, slope: Slope, one: Contrast) -> Row:
         else Cell(figures.signed(100 * difference), (difference,), shown.behind(effect=pair), strong=True),
         interval,
         count_cell(one.shared),
-        missing(p.why)._replace(values=(None, one.method))
-        if isinstance(p, Unknown)
-        else Cell(figures.probability(p).removeprefix("p = "), (p, one.method), hint=one.method),
+        p_cell(one.p)._replace(
+            values=(None if isinstance(one.p, Unknown) else one.p, one.method), hint=one.method
+        ),
+        p_cell(one.p_holm),
     )
     return Row(f"{slope.name}: {parts[0]} − {parts[1]}", cells)
 

@@ -98,7 +98,37 @@ def test_arms_that_differ_in_limits_alone_are_no_slope_and_no_contrast() -> None
     assert slopes([], ALL_IN, [OTHER, SHORT]) == []
     slope = only(slopes([], ALL_IN, [LEAF, OTHER, SHORT]))
     assert [(one.first, one.second) for one in slope.contrasts] == [(LEAF, OTHER), (LEAF, SHORT)]
-    assert harness_effect.UNCORRECTED in slope.caution
+    assert harness_effect.FIRST_ONLY not in slope.caution
+
+
+def test_p_values_of_contrasts_are_corrected_for_all_that_are_shown() -> None:
+    runs = attempts(LEAF, A, 4, 1) + attempts(OTHER, B, 4, 101) + attempts(TEACHER, B[::-1], 4, 201)
+    found = slopes(runs, ALL_IN, [LEAF, OTHER, TEACHER, ArmParts("3.1.aa", "3", "1", "aa")])
+    contrasts = [one for slope in found for one in slope.contrasts]
+    assert (len(contrasts), harness_effect.tests_among(found)) == (4, 2)
+    p, q = (one.p for one in contrasts if not isinstance(one.p, Unknown))
+    assert not isinstance(p, Unknown)
+    assert not isinstance(q, Unknown)
+    assert p < q
+    corrected = [one.p_holm for one in contrasts if not isinstance(one.p_holm, Unknown)]
+    assert corrected == [near(2 * p), near(max(2 * p, q))]
+
+
+def test_many_arms_are_each_compared_with_the_first_alone() -> None:
+    arms = [ArmParts(f"{number}.1.aa", str(number), "1", "aa") for number in range(1, 9)]
+    few, many = (only(slopes([], ALL_IN, arms[:number])) for number in (6, 7))
+    assert (len(few.contrasts), len(many.contrasts)) == (15, 6)
+    assert {one.first for one in many.contrasts} == {arms[0]}
+    assert harness_effect.FIRST_ONLY in many.caution
+
+
+def test_limits_that_nobody_recorded_are_not_said_to_be_the_same_or_others() -> None:
+    first, second = ArmParts("1.1.", "1", "1", ""), ArmParts("2.1.", "2", "1", "")
+    for arms in ([first, second], [first, OTHER]):
+        slope = only(slopes([], ALL_IN, arms))
+        assert slope.contrasts[0].confounded == (harness_effect.UNKNOWN_LIMITS,)
+        assert harness_effect.UNKNOWN_LIMITS in slope.caution
+        assert "Not all of these arms run under the same limits." not in slope.caution
 
 
 def test_an_arm_whose_model_nobody_recorded_is_on_no_slope() -> None:
