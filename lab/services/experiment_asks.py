@@ -128,7 +128,7 @@ def cancel(*, experiment: Experiment, by: User, expected: int | None = None) -> 
 
 @for_role(Role.OPERATOR)
 def add_seeds(*, experiment: Experiment, by: User, seeds: int | str, despite: Collection[int] = ()) -> str:
-    """Queue more seeds of every task with every arm, so that there are `seeds` of each in all.
+    """Queue more seeds of every task with every arm, so that there is each from 1 up to `seeds`.
 
     An experiment that has ended goes on; one that is paused stays so. `despite` as for `runs.launch`.
 
@@ -141,9 +141,11 @@ def add_seeds(*, experiment: Experiment, by: User, seeds: int | str, despite: Co
         _refuse_growth(locked)
         arms, tasks = arms_of(locked), tasks_of(locked)
         now, wanted = seeds_of(locked), _seeds(seeds, locked)
-        if wanted == now:
+        there = set(locked.runs.values_list("seed", flat=True).distinct())
+        missing = [seed for seed in range(1, wanted + 1) if seed not in there]
+        if not missing:
             return f"The experiment has {now} seeds already." if now != 1 else "It has 1 seed already."
-        cells = [(seed, task) for seed in range(now + 1, wanted + 1) for task in tasks]
+        cells = [(seed, task) for seed in missing for task in tasks]
         _refuse_too_many(locked, len(cells) * len(arms))
         _, failing = runs.plan_more(
             tasks=tasks,
@@ -447,7 +449,7 @@ def _ask_attempt(run: Run, by: User) -> bool:
 
 
 def _seeds(typed: int | str, experiment: Experiment) -> int:
-    """How many seeds there are to be in all.
+    """Up to which seed there are to be all.
 
     Raises:
         FieldErrors: no such number, or fewer than there are.
@@ -458,7 +460,8 @@ def _seeds(typed: int | str, experiment: Experiment) -> int:
         reason = f"is no whole number from {now} to {MAX_SEEDS}; write {min(now + 1, MAX_SEEDS)}"
         raise FieldErrors({"seeds": str(InvalidValueError("seeds", as_typed(text), reason))})
     if int(text[-3:]) < now:
-        reason = f"is less than the {now} there are, and none is taken away; write {min(now + 1, MAX_SEEDS)}"
+        way_out = f"none is taken away; write {min(now + 1, MAX_SEEDS)}"
+        reason = f"is less than seed {now}, which is there, and {way_out}"
         raise FieldErrors({"seeds": str(InvalidValueError("seeds", as_typed(text), reason))})
     return int(text[-3:])
 

@@ -15,7 +15,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
 from django.views.decorators.http import require_http_methods
 
-from lab.engine.limits import UNITS, as_typed
+from lab.engine.errors import InvalidValueError
+from lab.engine.limits import UNITS, as_typed, parse_limit
 from lab.models import Experiment, HarnessVersion, Model, Preflight, Role
 from lab.services import budgets, experiment_asks, harness_pages, preflights
 from lab.services.errors import FieldErrors
@@ -108,8 +109,13 @@ def _add_arm(request: HttpRequest, experiment: Experiment, by: User) -> str:
         )
     if model is None:
         errors["models"] = f"models: {_NOT_CHOSEN}"
-    limits = _typed(request, LIMIT_LABELS, "no limit")
-    if version is None or model is None:
+    limits: Typed = {}
+    try:
+        limits = _typed(request, LIMIT_LABELS, "no limit")
+    except FieldErrors as error:
+        errors |= error.errors
+    if version is None or model is None or errors:
+        errors = {**_unread(request), **errors}
         raise FieldErrors(errors)
     return experiment_asks.add_arm(
         experiment=experiment,
@@ -119,6 +125,18 @@ def _add_arm(request: HttpRequest, experiment: Experiment, by: User) -> str:
         limits=limits,
         despite=numbers_in(request.POST.getlist("despite")),
     )
+
+
+def _unread(request: HttpRequest) -> dict[str, str]:
+    """What is wrong with the limits by themselves."""
+    errors = {}
+    for name in LIMIT_LABELS:
+        try:
+            if text := request.POST.get(name, "").strip():
+                parse_limit(name, text)
+        except InvalidValueError as error:
+            errors[name] = str(error)
+    return errors
 
 
 def _budget(request: HttpRequest, experiment: Experiment, by: User) -> str:

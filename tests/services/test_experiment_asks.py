@@ -201,6 +201,14 @@ class TestMore:
         assert [position for position, _ in positions] == list(range(6))
         assert [seed for _, seed in positions][-2:] == [3, 3]
 
+    def test_seeds_that_are_missing_below_are_queued_as_well(self, alice: User) -> None:
+        experiment = launched(alice)
+        experiment.runs.update(seed=3)
+        assert experiment_asks.add_seeds(experiment=experiment, by=alice, seeds=4) == "3 runs are queued."
+        assert sorted(experiment.runs.values_list("seed", flat=True)) == [1, 2, 3, 4]
+        experiment.runs.filter(seed=2).update(seed=5)
+        assert experiment_asks.add_seeds(experiment=experiment, by=alice, seeds=5) == "1 run is queued."
+
     def test_an_experiment_that_has_ended_goes_on_with_more_seeds(
         self, alice: User, experiment: Experiment
     ) -> None:
@@ -221,7 +229,7 @@ class TestMore:
     @pytest.mark.parametrize(
         ("seeds", "reason"),
         [
-            ("1", "is less than the 2 there are"),
+            ("1", "is less than seed 2, which is there"),
             ("", "is no whole number from 2 to 100; write 3"),
             ("three", "is no whole number"),
             ("101", "is no whole number from 2 to 100"),

@@ -107,7 +107,7 @@ def test_cancelling_is_confirmed_with_the_number_of_runs(client: Client, experim
 
 def test_seeds_are_added_by_a_form_that_keeps_what_was_typed(client: Client, experiment: Experiment) -> None:
     shown = client.get(path_of(experiment, "add_seeds"))
-    assert "It has 2 seeds of 2 tasks with 1 arm. Each seed more is 2 runs" in text_of(shown)
+    assert "Its highest seed is 2, of 2 tasks with 1 arm. Each seed more is 2 runs" in text_of(shown)
     assert 'name="seeds" value="3"' in shown.content.decode()
     refused = client.post(path_of(experiment, "add_seeds"), {"seeds": "many"})
     assert refused.status_code == 422
@@ -125,6 +125,11 @@ def test_an_arm_is_added_by_a_form_that_says_everything_at_once(
     refused = client.post(path_of(experiment, "add_arm"), {"harness_version": "9" * 30})
     assert refused.status_code == 422
     assert text_of(refused).count("nothing is chosen, or it is not known any more") == 2
+    both = {"max_steps": "5", "max_steps_none": "on", "max_cost_usd": "lots"}
+    refused = client.post(path_of(experiment, "add_arm"), both)
+    assert text_of(refused).count("nothing is chosen, or it is not known any more") == 2
+    assert "are both given" in text_of(refused)
+    assert "“lots” is not a number of dollars" in text_of(refused)
     version, model = harnesses.sync_presets()[1], endpoints.sync_scripted()[1]
     chosen = {"harness_version": str(version.pk), "model": str(model.pk)}
     refused = client.post(path_of(experiment, "add_arm"), {**chosen, "max_steps": "lots"})
