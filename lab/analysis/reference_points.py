@@ -21,9 +21,7 @@ BENCHMARKS = (VERIFIED, PRO, TERMINAL, PATCHEVAL)
 _CARD = "model card of microsoft/FrogNano-4B-2609, as quoted in a public README"
 _REPORT = "FrogNano technical report (arXiv:2609.07925), as quoted in public reading notes"
 _DATE = dt.date(2026, 9, 7)
-_SETTINGS = (
-    "150 steps, 131K context, temperature 0.6, mean of three seeds; an exhausted budget is a failure"
-)
+_SETTINGS = "150 steps, 131K context, temperature 0.6, mean of three seeds; an exhausted budget is a failure"
 _INCONSISTENT = "the report gives 39.4, 43.0 and 37.2 % for this model in different places"
 
 
@@ -86,9 +84,12 @@ def of_benchmark(benchmark: str) -> list[ReferencePoint]:
 
 
 def of_task_sets(names: Iterable[str]) -> list[ReferencePoint]:
-    """What was published of benchmarks whose name these task sets bear, as "swe-bench-verified" does."""
-    known = {_plain(name) for name in names}
-    return [point for point in ALL if any(_plain(point.benchmark) in name for name in known)]
+    """What was published of benchmarks whose whole name these task sets bear, as "swe-bench-verified" does.
+
+    An owner before a slash is no part of the name. A subset has other tasks, and none of these rates is of it.
+    """
+    known = {_plain(name.rpartition("/")[2]) for name in names}
+    return [point for point in ALL if _plain(point.benchmark) in known]
 
 
 def _plain(name: str) -> str:
