@@ -35,7 +35,12 @@ BUDGETS = {
     "max_hours": ("Time", "hours", "no budget"),
 }
 # Errors of a plan's fields that this form shows at another of its own.
-_SHOWN_AT = {"harness": "arms", "harnesses": "arms", "models": "arms", "only": "tasks"}
+_SHOWN_AT = {
+    **{"harness": "arms", "harnesses": "arms", "models": "arms", "only": "tasks"},
+    **{"task_set": "tasks", "selection": "tasks"},
+}
+# What a form sends once for each tick; everything else comes once.
+_REPEATED = frozenset(("pair", "task", "own_arm", "own_arm_offered", "despite"))
 _OWN = frozenset(
     ("name", "tasks", "sample_number", "sample_seed", "arms", "seeds", "concurrency", "max_attempts")
 ) | {f"budget_{name}" for name in BUDGETS}
@@ -98,6 +103,8 @@ class ExperimentForm:
         self._pairs = {(row_number(left), row_number(right)) for left, _, right in pairs}
         self.versions = _versions({version for version, _ in self._pairs})
         self.models = _models({model for _, model in self._pairs})
+        here = {f"{version.pk}:{model.pk}" for version in self.versions for model in self.models}
+        self._unknown_pairs = [text for text in data.getlist("pair") if text not in here]
 
     def text(self, name: str) -> str:
         return self.data.get(name, "").strip()
@@ -235,6 +242,7 @@ class ExperimentForm:
 
     def raw(self) -> dict[str, Any]:
         """The data of a plan; what this form alone can know is wrong is in `errors` afterwards."""
+        self._look_for_doubled()
         data: dict[str, Any] = {"name": self.text("name"), "tasks": self._tasks(), **self._arms()}
         if self.text("seeds"):
             parts = re.split(r"[\s,;]+", self.text("seeds"))
@@ -255,7 +263,24 @@ class ExperimentForm:
         """
         return experiment_plans.checked(self.raw())
 
+    def _look_for_doubled(self) -> None:
+        """A field that holds one value and came twice says nothing: neither is taken."""
+        for name, values in self.data.lists():
+            if len(values) < 2 or name in _REPEATED:
+                continue
+            field = name.removesuffix("_none") if name.startswith("limit_") else _SHOWN_AT.get(name, name)
+            given = " and ".join(f"“{as_typed(value)}”" for value in values[:2])
+            known = field in _OWN or field.removeprefix("limit_") in LIMITS
+            where = "" if known else f"{as_typed(name)}: "
+            self.errors.setdefault(
+                field if known else "", f"{where}{given} are both given; send the field once"
+            )
+
     def _tasks(self) -> dict[str, Any]:
+        asked = self.text("selection")
+        if asked not in ("", ALL, TICKED, SAMPLE):
+            ways = f"{ALL}, {SAMPLE} or {TICKED}"
+            self.errors.setdefault("tasks", f"selection “{as_typed(asked)}” is not known; choose {ways}")
         if self.task_set is None:
             self.errors["tasks"] = "no task set is chosen; choose one"
             return {"set": ""}
@@ -282,7 +307,10 @@ class ExperimentForm:
         names = [(f"{one.harness.name}@{one.version}", f"{two.name}@{two.version}") for one, two in ticked]
         harnesses = list(dict.fromkeys(harness for harness, _ in names))
         models = list(dict.fromkeys(model for _, model in names))
-        if not names and not own:
+        if self._unknown_pairs:
+            which = f"“{as_typed(self._unknown_pairs[0])}” is no pair of a harness and a model of this lab"
+            self.errors.setdefault("arms", f"{which}; leave it out and tick pairs of the table")
+        elif not names and not own:
             self.errors["arms"] = "nothing is ticked; tick at least one pair of harness and model"
         if not own and names and len(names) == len(harnesses) * len(models):
             return {"harnesses": harnesses, "models": models}

@@ -197,6 +197,41 @@ def test_a_failing_preflight_is_confirmed_before_anything_runs(operator: Client)
     assert send(operator, pair=[pair(model="coder")], despite=[found.pk]).status_code == 302
 
 
+@pytest.mark.parametrize("wrong", ["999:999", "abc", "-1:1", "1:"])
+def test_a_pair_that_is_not_here_is_named_and_launches_nothing(operator: Client, wrong: str) -> None:
+    answer = send(operator, pair=[pair(), wrong])
+    assert answer.status_code == 422
+    assert f"“{wrong}” is no pair of a harness and a model of this lab; leave it out" in words(answer)
+    assert not Experiment.objects.exists()
+
+
+def test_an_unknown_selection_of_tasks_is_named_and_launches_nothing(operator: Client) -> None:
+    answer = send(operator, selection="zzz")
+    assert answer.status_code == 422
+    assert "selection “zzz” is not known; choose all, sample or ticked" in words(answer)
+    assert not Experiment.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("budget_max_tokens", "Tokens"), ("limit_max_steps", "Steps"), ("name", "Name"), ("seeds", "Seeds")],
+)
+def test_a_field_that_comes_twice_is_named_and_launches_nothing(
+    operator: Client, name: str, label: str
+) -> None:
+    answer = send(operator, **{name: ["20", "30"]})
+    assert answer.status_code == 422
+    assert re.search(rf"{label} : “20” and “30” are both given; send the field once", words(answer))
+    assert not Experiment.objects.exists()
+
+
+def test_the_buttons_act_and_the_set_come_once_too(operator: Client) -> None:
+    chosen = TaskSet.objects.get(name="practice").pk
+    assert "Tasks : “" in words(send(operator, task_set=[chosen, chosen]))
+    assert "idempotency_key: “a” and “b” are both given" in words(send(operator, idempotency_key=["a", "b"]))
+    assert not Experiment.objects.exists()
+
+
 # ---- the preview -----------------------------------------------------------------------------
 
 
