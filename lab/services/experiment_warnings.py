@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -46,7 +47,7 @@ def cautions(resolved: Resolved, forecast: Forecast) -> list[Caution]:
         *_budgets(resolved, forecast),
         *_checks(resolved.tasks),
         *_images(resolved.tasks),
-        *_few_tasks(forecast),
+        *_few_tasks(forecast, len(resolved.plan.seeds)),
     ]
     order: tuple[Level, ...] = ("blocks", "asks", "warns", "note")
     return sorted(found, key=lambda one: order.index(one.level))
@@ -177,24 +178,28 @@ def _here() -> set[str] | None:
     return names
 
 
-def _few_tasks(forecast: Forecast) -> Iterator[Caution]:
-    """Whether a difference that one would want to see can be seen at all."""
+def _few_tasks(forecast: Forecast, seeds: int) -> Iterator[Caution]:
+    """Whether a difference that one would want to see can be seen at all. With several seeds both the
+    difference and the tasks it takes lie between two ends, by how much of a disagreement is chance."""
     from lab.analysis import power
 
     blind = [pair for pair in forecast.detectable if pair.high > WANTED_DIFFERENCE]
-    if blind:
-        worst = max(blind, key=lambda pair: pair.high)
-        needed = power.tasks_needed(WANTED_DIFFERENCE, worst.share)
-        least = (
-            f"only a difference of {100 * worst.high:.0f} points or more"
-            if worst.high < 1
-            else "no difference"
-        )
-        yield Caution(
-            "warns",
-            f"With {plural(worst.tasks, 'task')} and one seed {least} would be found; "
-            f"one of {100 * WANTED_DIFFERENCE:.0f} points takes {needed:,} tasks.",
-        )
+    if not blind:
+        return
+    worst = max(blind, key=lambda pair: pair.high)
+    most = power.tasks_needed(WANTED_DIFFERENCE, worst.share)
+    points = _from_to(100 * worst.low, min(100.0, 100 * worst.high))
+    least = f"only a difference of {points} points or more" if worst.low < 1 else "no difference"
+    yield Caution(
+        "warns",
+        f"With {plural(worst.tasks, 'task')} and {plural(seeds, 'seed')} {least} would be found; one of "
+        f"{100 * WANTED_DIFFERENCE:.0f} points takes {_from_to(math.ceil(most / seeds), most)} tasks.",
+    )
+
+
+def _from_to(low: float, high: float) -> str:
+    ends = f"{low:,.0f}", f"{high:,.0f}"
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 def _listed(names: Sequence[str]) -> str:

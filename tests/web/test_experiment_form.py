@@ -268,6 +268,15 @@ def test_a_cost_that_is_partly_unknown_is_unknown(operator: Client) -> None:
     assert "unknown for arm A" in said or "unknown for arm B" in said
 
 
+def test_the_warning_of_few_tasks_says_the_seeds_and_the_range_of_them(operator: Client) -> None:
+    said = preview(operator, pair=[pair(), pair("mini")], seeds="4")
+    assert "With 8 tasks and 4 seeds only a difference of 22 to 44 points or more would be found" in said
+    assert re.search(r"one of 10 points takes \d+ to 157 tasks", said)
+    assert "With 8 tasks and 1 seed only a difference of 44 points or more" in preview(
+        operator, pair=[pair(), pair("mini")]
+    )
+
+
 def test_the_smallest_difference_is_told_with_its_assumption(operator: Client) -> None:
     said = preview(operator, pair=[pair(), pair("mini")])
     assert "44.3 points 20 % of tasks differ, assumed" in said
