@@ -52,7 +52,7 @@ class Money(NamedTuple):
 
 
 def cost_section(shown: Shown, money: Money) -> Section:
-    panels = (
+    panels: tuple[Panel, ...] = (
         _per_resolved(shown, money.spends),
         _plane(shown, money.places, money.spends),
         _spend(shown, money.spends),

@@ -276,7 +276,9 @@ def _names(shown: Shown, priced: Sequence[_At], most: float) -> list[Trace]:
         # What was moved above the frame goes down together.
         over = max(0.0, max(places, default=0.0) - MOST_HIGH)
         for one, y in zip(side, places, strict=True):
-            anchor = {"xanchor": "right", "xshift": -8} if on_right else {"xanchor": "left", "xshift": 8}
+            anchor: Trace = (
+                {"xanchor": "right", "xshift": -8} if on_right else {"xanchor": "left", "xshift": 8}
+            )
             found.append(note(short(shown.name(one.place.arm)), one.x[0], y - over, **anchor))
     return found
 
