@@ -86,7 +86,7 @@ def of_benchmark(benchmark: str) -> list[ReferencePoint]:
 def of_task_sets(names: Iterable[str]) -> list[ReferencePoint]:
     """What was published of benchmarks whose whole name these task sets bear, as "swe-bench-verified" does.
 
-    An owner before a slash is no part of the name. A subset has other tasks, and none of these rates is of it.
+    An owner before a slash is no part of the name. A subset has other tasks: none of these rates is of it.
     """
     known = {_plain(name.rpartition("/")[2]) for name in names}
     return [point for point in ALL if _plain(point.benchmark) in known]

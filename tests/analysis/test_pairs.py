@@ -6,8 +6,9 @@ import math
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from lab.analysis import paired, pairs
+from lab.analysis import paired, pairs, power
 from lab.analysis.counting import Switches
 from lab.analysis.estimates import Interval, Unknown
 from lab.analysis.observations import Observation
@@ -38,7 +39,10 @@ def test_one_run_a_task() -> None:
     assert found.method == pairs.ONE_ATTEMPT
     assert (found.difference, found.p, found.p_holm) == (near(0.032), near(0.036483), near(0.036483))
     assert found.interval == Interval(near(0.003864), near(0.061633))  # type: ignore[arg-type]
-    assert found.detectable == near(2.801585 * math.sqrt(52 / 500 / 500))
+    assert found.detectable == power.detectable_mcnemar(500, 52 / 500)
+    # A little more than by the normal approximation.
+    assert found.detectable == pytest.approx(1.03 * 2.801585 * math.sqrt(52 / 500 / 500), rel=0.01)
+    assert found.detectable_method == "power of the exact McNemar test"
     assert (len(found.first_only), len(found.second_only)) == (34, 18)
     only = found.first_only[0]
     assert (only.task, only.first_runs, only.second_runs) == ("t171", (341,), (342,))
@@ -51,13 +55,22 @@ def test_several_runs_a_task() -> None:
     assert (found.difference, found.error, found.p) == (0.125, near(0.046240), near(0.014089))
     assert found.interval == Interval(near(0.028218), near(0.221782))  # type: ignore[arg-type]
     assert (found.unpaired_error, found.correlation) == (near(0.126309), near(0.871602))
-    assert found.detectable == near(0.129546)
+    # 0.129546 by the normal approximation: twenty tasks are few.
+    assert found.detectable == pytest.approx(2.953585 * 0.046240, abs=1e-5)
+    assert found.detectable_method == "power of the paired t test, by the noncentral t distribution"
     clustered = found.clustered
     assert not isinstance(clustered, Unknown)
     assert (clustered.error, clustered.p, clustered.clusters) == (near(0.044194), near(0.047421), 5)
     assert clustered.interval == Interval(near(0.002297), near(0.247703))  # type: ignore[arg-type]
     assert [one.task for one in found.first_only] == ["t07", "t15"]
     assert found.first_only[0].first_runs == (29, 30, 31, 32)
+
+
+def test_two_tasks_can_show_nothing_and_no_figure_says_otherwise() -> None:
+    found = pairs.compare("a", "b", table(0, 1, 0, 1))
+    assert str(found.detectable) == (
+        "not estimable, because with 2 tasks no result of the exact test is significant"
+    )
 
 
 def test_only_tasks_that_both_tried_are_compared_and_the_others_are_counted() -> None:
@@ -117,6 +130,37 @@ def test_holm_counts_the_pairs_that_have_a_p_value() -> None:
     assert [one.p_holm for one in found if not isinstance(one.p, Unknown)] == [near(3 * p), near(3 * p), 1.0]
     assert isinstance(found[2].p_holm, Unknown)
     assert (len(found), pairs.tests_among(found)) == (6, 3)
+
+
+@given(
+    of=st.sampled_from([3, 5, 6, 7, 9, 10]),
+    more=st.integers(1, 3),
+    seconds=st.lists(st.integers(0, 9), min_size=2, max_size=12),
+)
+def test_arms_that_differ_by_the_same_on_every_task_have_a_difference_and_no_proof(
+    of: int, more: int, seconds: list[int]
+) -> None:
+    seconds = [one % (of - more + 1) for one in seconds]
+    runs = _runs_of("a", [one + more for one in seconds], of) + _runs_of("b", seconds, of)
+    found = pairs.compare("a", "b", runs)
+    why = Unknown("they differ by the same on every task")
+    assert found.difference == near(more / of)
+    assert (found.interval, found.p, found.error, found.detectable) == (why, why, why, why)
+
+
+def _runs_of(arm: str, resolved: list[int], of: int) -> list[Observation]:
+    """So many of `of` runs of each task are resolved."""
+    return [
+        run(
+            1000 * (arm == "b") + of * task + seed,
+            arm=arm,
+            task=f"t{task:02}",
+            seed=seed,
+            verdict="resolved" if seed < found else "unresolved",
+        )
+        for task, found in enumerate(resolved)
+        for seed in range(of)
+    ]
 
 
 @given(runs=observations(), chosen=switches)
