@@ -33,9 +33,9 @@ class PairResult(NamedTuple):
     two have different numbers of runs on a task, "" otherwise. `method` names test and interval; `table` is
     there for one run a task. `difference` is the first's rate minus the second's. `p_holm` is corrected for
     all pairs that were compared together and have a p value (`tests_among`). `detectable` is the smallest
-    difference that so many tasks would show with power 0.8. `unpaired_error` is the standard error if tasks
-    were not paired, `correlation` that of the task means. `first_only` and `second_only` are the tasks that
-    just one resolves.
+    difference that so many tasks would show with power 0.8, `detectable_method` says how that is known.
+    `unpaired_error` is the standard error if tasks were not paired, `correlation` that of the task means.
+    `first_only` and `second_only` are the tasks that just one resolves.
     """
 
     first: str
@@ -54,6 +54,7 @@ class PairResult(NamedTuple):
     p: float | Unknown
     p_holm: float | Unknown
     detectable: float | Unknown
+    detectable_method: str
     unpaired_error: float | Unknown
     correlation: float | Unknown
     clustered: ClusteredDifference | Unknown
@@ -156,7 +157,10 @@ def _one_attempt(common: _Common, pairs: Pairs) -> PairResult:
         error=means.error if isinstance(means, MeanDifference) else means,
         p=tested if isinstance(tested, Unknown) else tested.p,
         p_holm=Unknown(NO_PAIR),
-        detectable=power.detectable(table.n, discordant) if discordant else Unknown(paired.NEVER_DIFFER),
+        detectable=power.detectable_mcnemar(table.n, discordant)
+        if discordant
+        else Unknown(paired.NEVER_DIFFER),
+        detectable_method=power.mcnemar_method(table.n),
         unpaired_error=means.unpaired_error if isinstance(means, MeanDifference) else means,
         correlation=means.correlation if isinstance(means, MeanDifference) else means,
     )
@@ -179,7 +183,8 @@ def _several(common: _Common, pairs: Pairs) -> PairResult:
         error=means.error,
         p=means.p,
         p_holm=Unknown(NO_PAIR),
-        detectable=power.detectable_from_error(means.error),
+        detectable=power.detectable_paired_t(means.error, means.n),
+        detectable_method=power.STUDENT,
         unpaired_error=means.unpaired_error,
         correlation=means.correlation,
     )
@@ -198,6 +203,7 @@ def _without_difference(common: _Common, why: str, method: str, value: float | N
         p=unknown,
         p_holm=unknown,
         detectable=unknown,
+        detectable_method="",
         unpaired_error=unknown,
         correlation=unknown,
     )

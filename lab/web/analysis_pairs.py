@@ -156,7 +156,7 @@ def _detectable(one: PairResult) -> str:
         return f"The smallest difference that could be found is {one.detectable}."
     return (
         f"Differences under {100 * one.detectable:.1f} points could not have been found reliably here "
-        f"(power 80 %, {one.tasks:,} tasks)."
+        f"(power 80 %, {one.tasks:,} tasks; {one.detectable_method})."
     )
 
 
@@ -282,7 +282,7 @@ def _pair_row(shown: Shown, one: PairResult) -> Row:
         p_cell(one.p_holm),
         missing(one.detectable.why)
         if isinstance(one.detectable, Unknown)
-        else Cell(f"{100 * one.detectable:.1f}", (one.detectable,)),
+        else Cell(f"{100 * one.detectable:.1f}", (one.detectable,), hint=one.detectable_method),
     )
     pair = f"{shown.letter(one.first)} − {shown.letter(one.second)}"
     return Row(pair, cells, 0, url, f"{shown.name(one.first)} − {shown.name(one.second)}")
