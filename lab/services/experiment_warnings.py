@@ -99,6 +99,11 @@ def _prices(resolved: Resolved) -> Iterator[Caution]:
 def _budgets(resolved: Resolved, forecast: Forecast) -> Iterator[Caution]:
     budgets = resolved.plan.budgets
     dollars = None if budgets.max_cost_usd is None else float(budgets.max_cost_usd)
+    if dollars is not None and forecast.dollars is not None and forecast.dollars.high == 0:
+        yield Caution(
+            "warns",
+            "Every arm is free, so the budget of dollars can never be reached; limit tokens or hours instead.",
+        )
     hours = forecast.clock and Expected(*(value / 3600 for value in forecast.clock))
     for name, most, expected in (
         ("dollars", dollars, forecast.dollars or forecast.known_dollars),

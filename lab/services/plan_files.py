@@ -292,13 +292,19 @@ def dump(plan: Plan, *, notes: tuple[str, ...] = ()) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists of their own lines, and no aliases."""
+    """Lists of their own lines, plain decimals, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
+
+    def represent_decimals(self, data: float) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:float", format(Decimal(repr(data)), "f"))
+
+
+_Dumper.add_representer(float, _Dumper.represent_decimals)
 
 
 def _look_at_arms(data: Mapping[str, Any], errors: FieldErrorCollector) -> None:

@@ -76,6 +76,14 @@ def server(name: str = "coder", **fields: Any) -> Model:
     return Model.objects.create(endpoint=endpoint, name=name, model_id=name, **fields)
 
 
+def test_small_dollars_are_written_as_plain_decimals() -> None:
+    plan = read(PLAN + "budgets: {max_cost_usd: 0.000001}\nlimits: {max_cost_usd: 0.25}\n")
+    written = experiment_plans.dump(plan)
+    assert "max_cost_usd: 0.000001}" in written
+    assert "max_cost_usd: 0.25}" in written
+    assert read(written) == plan
+
+
 def test_a_plan_makes_every_arm_task_and_seed_and_is_kept_with_its_versions(lab: User) -> None:
     made = launch(lab, PLAN.replace("[leaf-compatible]", "[leaf-compatible, mini]") + "seeds: 2\n")
     assert made.runs.count() == 2 * 2 * made.task_set.tasks.count()

@@ -277,6 +277,14 @@ def test_the_warning_of_few_tasks_says_the_seeds_and_the_range_of_them(operator:
     )
 
 
+def test_dollars_that_free_arms_never_use_up_are_warned_of(operator: Client) -> None:
+    assert "never be reached" in preview(operator, budget_max_cost_usd="5")
+    assert "never be reached" not in preview(operator, budget_max_tokens="500000")
+    coder()
+    both = [pair(), pair(model="coder")]
+    assert "never be reached" not in preview(operator, pair=both, budget_max_cost_usd="5")
+
+
 def test_the_smallest_difference_is_told_with_its_assumption(operator: Client) -> None:
     said = preview(operator, pair=[pair(), pair("mini")])
     assert "44.3 points 20 % of tasks differ, assumed" in said
