@@ -37,6 +37,16 @@ def sample(lab: WholeLab) -> Iterator[WholeLab]:
     lab.program(_COMMAND, "remove")
 
 
+_CUT_TABLES = """() => [...document.querySelectorAll(".wide")]
+  .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.querySelector("table").id)"""
+# How far its first column lies from the left edge of a table that is scrolled to the right.
+_FIRST_COLUMN_WHEN_SCROLLED = """() => {
+  const box = document.querySelector("#table-resolve-rate").closest(".wide");
+  box.scrollLeft = 100;
+  return box.querySelector("tbody th").getBoundingClientRect().left - box.getBoundingClientRect().left;
+}"""
+
+
 def opened(tab: Tab) -> Page:
     number = tab.lab.value("SELECT id FROM lab_experiment WHERE kind = 'demo'")
     return tab.open(f"/analysis/?experiment={number}")
@@ -146,6 +156,20 @@ def test_names_in_plots_are_words_and_never_links(named_with_markup: str, tab: T
     texts = page.locator("[data-plot] text").all_text_contents()
     assert any("<a href=" in text for text in texts)
     assert tab.complaints == []
+
+
+def test_no_table_is_cut_in_a_wide_window_and_in_a_narrow_one_its_first_column_stays(
+    sample: Any, tab: Tab
+) -> None:
+    page = opened(tab)
+    page.set_viewport_size({"width": 1440, "height": 1000})
+    assert page.evaluate(_CUT_TABLES) == []
+    page.set_viewport_size({"width": 800, "height": 1000})
+    assert "table-resolve-rate" in page.evaluate(_CUT_TABLES)
+    box = page.locator(".wide:has(#table-resolve-rate)")
+    box.focus()
+    expect(box).to_be_focused()
+    assert abs(page.evaluate(_FIRST_COLUMN_WHEN_SCROLLED)) < 3
 
 
 def test_the_page_fits_a_narrow_window(sample: Any, tab: Tab) -> None:
