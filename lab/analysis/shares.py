@@ -25,7 +25,7 @@ RATIO = "ratio of sums, t over tasks"
 NO_SUCH_RUN = "there is no such run"
 ALL_THE_SAME = "all tasks came out the same, and an interval of no width would say too much"
 
-Unit = Literal["runs", "tasks", "calls", "replies", "steps", "seconds"]
+Unit = Literal["runs", "tasks", "calls", "replies", "steps", "seconds", "dollars"]
 
 
 class Share(NamedTuple):
@@ -142,7 +142,8 @@ def ratio_shares(
     squares = ((table - ratios[:, None] * whole) ** 2).sum(axis=1)
     errors = np.sqrt(squares * n / max(n - 1, 1)) / total
     # The number of tasks of equal size that say as much; rounded down.
-    edge = max(1, math.floor(total**2 / float((whole**2).sum()) + ROUNDING))
+    sizes = whole / whole.max()  # of the least amounts there are, squares would be nothing
+    edge = max(1, math.floor(float(sizes.sum() ** 2 / (sizes**2).sum()) + ROUNDING))
     return tuple(
         Share(key, part, total, unit, _of_ratio(value, error, n, edge), unknown)
         for key, part, value, error in zip(keys, sums.tolist(), ratios.tolist(), errors.tolist(), strict=True)

@@ -29,9 +29,9 @@ from lab.analysis.run_costs import (
     lower_bound,
     mean_cost,
     priced,
-    spent,
     task_pairs,
 )
+from lab.analysis.shares import Groups, ratio_shares
 
 BucketName = Literal[
     "resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge", "whole"
@@ -120,7 +120,7 @@ class ArmSpend(NamedTuple):
     `bases`: what a cost rests on (`reported`, `table`, `card`, …) -> dollars known; with more than one there
     is no ratio and no average. `by_attempt` divides by resolved runs, `by_issue` by tasks resolved at least
     once. Mean costs are of a run, averaged over tasks as rates are. `failures_share` is the failed runs' part
-    of what the resolved and failed cost.
+    of what the resolved and failed cost, its interval that of a ratio over tasks.
     """
 
     arm: str
@@ -134,7 +134,7 @@ class ArmSpend(NamedTuple):
     mean: Estimate | Unknown
     mean_resolved: Estimate | Unknown
     mean_failed: Estimate | Unknown
-    failures_share: float | Unknown
+    failures_share: Estimate | Unknown
     dearest_failures: list[Failure]
 
 
@@ -301,15 +301,18 @@ def _ratio(
     return found, found.fieller, "Fieller"
 
 
-def _failures_share(counted: Sequence[Trial]) -> float | Unknown:
+def _failures_share(counted: Sequence[Trial]) -> Estimate | Unknown:
     """The failed runs' part of what all runs that count cost."""
     known = priced(counted)
     basis = basis_of(known)
     if isinstance(basis, Unknown):
         return basis
-    whole = spent(known)
-    failed = spent(trial for trial in known if not trial.resolved)
-    return failed / whole if whole else Unknown("nothing was paid")
+    paid = [dollars_of(trial.run) or 0.0 for trial in known]
+    if not any(paid):
+        return Unknown("nothing was paid")
+    failed = [0.0 if trial.resolved else dollars for trial, dollars in zip(known, paid, strict=True)]
+    groups = Groups([trial.run.task for trial in known])
+    return ratio_shares(["failures"], [failed], paid, groups, "dollars")[0].estimate
 
 
 def dearest_failures(counted: Iterable[Trial], *, at_most: int = FAILURES_SHOWN) -> list[Failure]:

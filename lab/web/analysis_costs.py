@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from django.urls import reverse
 
+from lab.analysis import counting, rates
 from lab.analysis.cost_plane import NO_SHARED_TASK, Curve, Place
 from lab.analysis.costs import AtLeast
 from lab.analysis.estimates import Estimate, Unknown
+from lab.analysis.run_costs import dollars_of
 from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
@@ -34,6 +37,8 @@ from lab.web.charts import known
 # Always shown; the others only where something is in them.
 ALWAYS: tuple[BucketName, ...] = ("resolved", "failed", "invalid", "retried", "judge")
 MOST_FAILURES = 10
+# What becomes of runs that do not count, in the order in which it is said.
+_ASIDE = ("invalid", "cancelled", "open", "left out")
 
 
 class CostsOf(NamedTuple):
@@ -148,6 +153,7 @@ def _spend(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         plots=(plot,) if plot else (),
         why="" if plot else _nothing_paid([one.whole for one in spends]),
         table=Table("spend", "Spend", "arm", tuple(columns), tuple(rows)),
+        notes=tuple(_bases_note(_bases(spends))),
         folded=False,
     )
 
@@ -173,10 +179,16 @@ def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
     columns = (
         Column("per resolved run", ("cost_per_resolved", "at_least")),
         Column("95 % interval", ("cost_per_resolved_low", "cost_per_resolved_high")),
-        Column("per solved issue", ("cost_per_issue",), "all spend over tasks resolved at least once"),
+        Column(
+            "per solved issue",
+            with_limits("cost_per_issue"),
+            "the same spend over tasks resolved at least once",
+        ),
         Column("mean resolved", with_limits("mean_resolved"), "mean cost of a resolved run"),
         Column("mean failed", with_limits("mean_failed"), "mean cost of a failed run"),
-        Column("on failures", ("failures_share",), "failed runs' part of what resolved and failed cost"),
+        Column(
+            "on failures", with_limits("failures_share"), "failed runs' part of what resolved and failed cost"
+        ),
         text_column("basis", "basis"),
         Column("coverage", ("coverage",), "requests whose cost is known, of all"),
     )
@@ -191,14 +203,35 @@ def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         for one in spends
         if len(one.bases) > 1
     ]
+    notes += _left_aside(shown)
     return Panel(
         "cost-per-resolved",
         "Cost per resolved issue",
-        "all spend ÷ resolved",
+        "spend of the runs that count ÷ resolved",
         table=Table("cost-per-resolved", "Cost per resolved issue", "arm", columns, rows),
         notes=tuple(notes),
         folded=False,
     )
+
+
+def _left_aside(shown: Shown) -> list[str]:
+    """What each arm's runs that do not count have cost: that is in no ratio, and nobody should miss it."""
+    switches = shown.selection.switches
+    notes = []
+    for arm, runs in counting.by_arm(shown.observed.observations).items():
+        let_in = {run.run for run in counting.considered(runs, switches)}
+        counted = {trial.run.run for trial in counting.trials(runs, switches)}
+        aside = [run for run in runs if run.run not in counted]
+        dollars = math.fsum(dollars_of(run) or 0.0 for run in aside)
+        if not dollars:
+            continue
+        kinds = [counting.outcome_of(run) if run.run in let_in else "left out" for run in aside]
+        counts = [f"{kinds.count(kind):,} {kind}" for kind in _ASIDE if kind in kinds]
+        listed = " and ".join([", ".join(counts[:-1]), counts[-1]]) if len(counts) > 1 else counts[0]
+        least = "at least " if any(run.cost_unknown for run in aside) else ""
+        cost = f"{least}{figures.usd(dollars, places=2)}{' together' if len(aside) > 1 else ''}"
+        notes.append(f"{shown.name(arm)}: {listed} cost {cost}, which is in no ratio here.")
+    return notes
 
 
 def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
@@ -212,12 +245,10 @@ def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
     return [
         _ratio_cell(one.by_attempt, url),
         interval._replace(hint=one.by_attempt.method) if not interval.why else interval,
-        _ratio_cell(one.by_issue, url)._replace(
-            values=_ratio_cell(one.by_issue, url).values[:1], strong=False
-        ),
+        _issue_cell(one.by_issue, url),
         _mean(one.mean_resolved, shown.behind(one.arm, outcome="priced_resolved")),
         _mean(one.mean_failed, shown.behind(one.arm, outcome="priced_failed")),
-        missing(share.why) if isinstance(share, Unknown) else Cell(figures.percent(share), (share,)),
+        estimate_cell(share, url),
         Cell(_basis(one), (_basis(one),)),
         missing("there was no request")
         if covered is None
@@ -249,6 +280,20 @@ def _ratio_cell(found: PerResolved, url: str) -> Cell:
     few = "" if cost.shows_error else " few resolved: rough"
     text = f"{'at least ' if found.at_least else ''}{figures.usd(cost.value)}"
     return Cell(text, (cost.value, found.at_least), url, strong=True, hint=hint + few)
+
+
+def _issue_cell(found: PerResolved, url: str) -> Cell:
+    """The cost of a task that is resolved at least once; its interval on hover and in the file."""
+    cell = _ratio_cell(found, url)._replace(strong=False)
+    if isinstance(found.cost, Unknown):
+        return cell._replace(values=(None, None, None))
+    between = dollars_interval(found.interval)
+    if isinstance(found.cost, AtLeast):
+        return cell._replace(values=(cell.values[0], *between.values))
+    words = (
+        f"95 % interval {between.text} ({found.method})" if not between.why else f"no interval: {between.why}"
+    )
+    return cell._replace(values=(cell.values[0], *between.values), hint=f"{cell.hint}, {words}")
 
 
 def _nothing_paid(wholes: Sequence[Bucket]) -> str:
@@ -302,12 +347,20 @@ def _ranked(place: Place) -> bool:
     return bool(place.basis) and place.possibly != Unknown(NO_SHARED_TASK)
 
 
+def _bases_note(bases: Iterable[str]) -> list[str]:
+    """What is to be said where costs of several kinds stand in one picture or list."""
+    words = sorted({BASIS_WORDS.get(basis, basis) for basis in bases})
+    if len(words) < 2:
+        return []
+    return [f"Bases differ ({', '.join(words)}): compare costs within one basis only."]
+
+
+def _bases(spends: Sequence[ArmSpend]) -> list[str]:
+    return [basis for one in spends for basis in one.bases]
+
+
 def _plane_notes(shown: Shown, places: Sequence[Place]) -> list[str]:
-    bases = {one.basis for one in places if one.basis}
-    notes = []
-    if len(bases) > 1:
-        listed = ", ".join(sorted(BASIS_WORDS.get(basis, basis) for basis in bases))
-        notes.append(f"Bases differ ({listed}): compare costs within one basis only.")
+    notes = _bases_note(one.basis for one in places if one.basis)
     if any(one.possibly == Unknown(NO_SHARED_TASK) for one in places):
         notes.append("Arms of one basis that share no task are not ranked, and no line joins them.")
     elif not all(one.same_tasks for one in places):
@@ -358,6 +411,7 @@ def _curve(shown: Shown, curves: Sequence[Curve], spends: Sequence[ArmSpend]) ->
         plots=(plot,) if plot else (),
         table=Table("within-budget", "Resolved within a budget", "arm", columns, tuple(rows)),
         more=(_steps(shown, curves),),
+        notes=tuple(_bases_note(_bases(spends))),
         why="" if plot else _nothing_paid([one.whole for one in spends]),
     )
 
@@ -365,20 +419,23 @@ def _curve(shown: Shown, curves: Sequence[Curve], spends: Sequence[ArmSpend]) ->
 def _share_at(curve: Curve, dollars: float) -> Cell:
     reached = [step for step in curve.steps if step.dollars <= dollars * (1 + 1e-9)]
     if not reached:
-        return Cell("0.0 %", (0.0, None, None))
+        nothing = rates.at_the_edge(0.0, curve.tasks)
+        return estimate_cell(Estimate(0.0, nothing, curve.tasks, "Wilson, each task counting once"))
     last = reached[-1]
     return estimate_cell(Estimate(last.share, last.interval, curve.tasks, "t over tasks"))
 
 
 def _steps(shown: Shown, curves: Sequence[Curve]) -> Table:
     """Every step of every curve, for files."""
-    columns = (Column("at most", ("dollars",)), Column("share", ("share",)))
+    columns = (Column("at most", ("dollars",)), Column("share", with_limits("share")))
     rows = tuple(
         Row(
             shown.name(one.arm),
             (
                 Cell(figures.usd(step.dollars), (step.dollars,)),
-                Cell(figures.percent(step.share), (step.share,)),
+                share_cell(
+                    Estimate(step.share, step.interval, one.tasks, "over tasks, at this budget alone")
+                ),
             ),
             shown.series(one.arm),
         )
@@ -386,6 +443,14 @@ def _steps(shown: Shown, curves: Sequence[Curve]) -> Table:
         for step in one.steps
     )
     return Table("within-budget-steps", "Every step of the curves", "arm", columns, rows)
+
+
+def _no_failure(spends: Sequence[ArmSpend]) -> str:
+    failed = [part for one in spends for part in one.buckets if part.name == "failed" and part.runs]
+    if not failed:
+        return "no run failed"
+    known = any(part.dollars is not None for part in failed)
+    return "no failed run cost anything" if known else "no failed run has a known cost"
 
 
 def _failures(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
@@ -419,6 +484,7 @@ def _failures(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
         "Most expensive failures",
         "runs that were paid for and resolved nothing",
         table=Table("dearest-failures", "Most expensive failures", "arm", columns, tuple(rows)),
-        why="" if rows else "no failed run has a known cost",
+        notes=tuple(_bases_note(_bases(spends))) if rows else (),
+        why="" if rows else _no_failure(spends),
         folded=False,
     )

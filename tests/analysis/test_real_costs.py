@@ -96,7 +96,8 @@ def test_what_failures_cost(runs: list[Observation]) -> None:
         one.value for one in (found.mean, found.mean_resolved, found.mean_failed) if isinstance(one, Estimate)
     ]
     assert means == [near(0.459958), near(0.410003), near(0.603626)]
-    assert found.failures_share == near(0.338587)
+    assert isinstance(found.failures_share, Estimate)
+    assert found.failures_share.value == near(0.338587)
     assert len(found.dearest_failures) == 10
     dearest = max((one for one in runs if not one.resolved), key=lambda one: one.cost or 0)
     assert found.dearest_failures[0].run == dearest.run

@@ -136,7 +136,8 @@ def test_nothing_resolved_is_at_least_so_much() -> None:
     assert found.by_attempt.cost == AtLeast(near(2.516025), near(0.139108), 20)  # type: ignore[arg-type]
     assert found.by_attempt.interval == Interval(near(2.516025), None)  # type: ignore[arg-type]
     assert isinstance(found.mean_resolved, Unknown)
-    assert found.failures_share == 1.0
+    assert isinstance(found.failures_share, Estimate)
+    assert found.failures_share.value == 1.0
 
 
 def test_with_several_runs_a_task_an_issue_and_an_attempt_differ() -> None:
