@@ -125,10 +125,11 @@ def parse_limit(name: str, text: str) -> int | float | Decimal:
     except InvalidOperation:
         raise InvalidValueError(name, shown, f"is not a number of {unit}; {_meant(name, plain)}") from None
     if not number.is_finite() or number <= 0 or float(number) == 0:
+        example = "an amount such as 0.50" if name == "max_cost_usd" else "1 or more"
         raise InvalidValueError(
             name,
             shown,
-            f"is not a positive number of {unit}; write 1 or more, leave it empty, or choose “no limit”",
+            f"is not a positive number of {unit}; write {example}, leave it empty, or choose “no limit”",
         )
     if number > LARGEST:
         raise InvalidValueError(name, shown, f"is more {unit} than any run can use; write {LARGEST} or less")

@@ -457,7 +457,9 @@ def _seeds(typed: int | str, experiment: Experiment) -> int:
     text, now = str(typed).strip(), seeds_of(experiment)
     # Looked at before it is read: Python refuses to read thousands of digits.
     if not re.fullmatch(r"0*\d{1,3}", text) or not 1 <= int(text[-3:]) <= MAX_SEEDS:
-        reason = f"is no whole number from {now} to {MAX_SEEDS}; write {min(now + 1, MAX_SEEDS)}"
+        beyond = re.fullmatch(r"-?\d[\d,]*", text)
+        what = "out of range: seeds go" if beyond else "no whole number"
+        reason = f"is {what} from {now} to {MAX_SEEDS}; write {min(now + 1, MAX_SEEDS)}"
         raise FieldErrors({"seeds": str(InvalidValueError("seeds", as_typed(text), reason))})
     if int(text[-3:]) < now:
         way_out = f"none is taken away; write {min(now + 1, MAX_SEEDS)}"

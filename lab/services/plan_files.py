@@ -28,10 +28,15 @@ _MOST_TASKS, _MOST_ARMS = 10_000, 100
 def _whole(value: Any) -> int:
     """A whole number, also as people type it. Raises: ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ValueError("is out of range")
         return value
     text = without_grouping(value) if isinstance(value, str) else ""
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
         raise ValueError("is no whole number")
+    if digits != text or len(digits) > 15:
+        raise ValueError("is out of range")
     return int(text)
 
 
@@ -376,6 +381,11 @@ def _said(found: ErrorDetails) -> str:
         known = ", ".join(parent.model_fields)
         return f"{name}: {as_typed(str(place[-1]))!r} is no field here; known are {known}"
     shown = "it" if isinstance(value, Mapping | list | tuple) else repr(as_typed(str(value)))
+    if kind == "too_long" and isinstance(value, str):
+        most = found["ctx"]["max_length"]
+        return (
+            f"{name}: {shown} is too long: {len(value):,} characters, and at most {most:,} are kept; {hint}"
+        )
     if kind == "value_error":
         said = str(found["ctx"]["error"]) if "ctx" in found else found["msg"]
         return f"{name}: {said}" if ";" in said else f"{name}: {shown} {said}; {hint}"

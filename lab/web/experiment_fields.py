@@ -185,7 +185,7 @@ class ExperimentForm:
     def whole_fields(self) -> list[TextField]:
         """What holds for each task, and for the queue."""
         return [
-            self.field("seeds", "Seeds", "repeats", "1"),
+            self.field("seeds", "Seeds", "repeats", "1, or a list: 3 4"),
             self.field("concurrency", "At once", "runs", "the lab's slots"),
             self.field("max_attempts", "Attempts", "a run", "3"),
         ]

@@ -232,8 +232,8 @@ class TestMore:
             ("1", "is less than seed 2, which is there"),
             ("", "is no whole number from 2 to 100; write 3"),
             ("three", "is no whole number"),
-            ("101", "is no whole number from 2 to 100"),
-            ("9" * 5000, "is no whole number"),
+            ("101", "is out of range: seeds go from 2 to 100; write 3"),
+            ("9" * 5000, "is out of range"),
         ],
     )
     def test_what_is_no_number_of_seeds_is_refused(

@@ -84,6 +84,32 @@ def test_small_dollars_are_written_as_plain_decimals() -> None:
     assert read(written) == plan
 
 
+LONG = "x" * 5_000
+BEYOND = "9" * 30
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "said"),
+    [
+        (f"name: {LONG}", "name", "is too long: 5,000 characters, and at most 200 are kept"),
+        ("seeds: -1", "seeds", "'-1' is out of range; write how often each task is run, 1 to 100"),
+        (f"seeds: '{BEYOND}'", "seeds", f"'{BEYOND}' is out of range; write how often"),
+        ("concurrency: '-1'", "concurrency", "'-1' is out of range; write how many runs"),
+        (f"max_attempts: '{BEYOND}'", "max_attempts", "is out of range; write how many attempts"),
+        ("seeds: 1000", "seeds", "'1000' is not from 1 to 100; write how often each task is run, 1 to 100"),
+        ("seeds: 1.5", "seeds", "'1.5' is no whole number; write how often"),
+        (
+            "limits: {max_cost_usd: 0}",
+            "max_cost_usd",
+            "is not a positive number of dollars; write an amount such as 0.50, leave it empty",
+        ),
+    ],
+)
+def test_a_number_or_text_beyond_its_range_is_told_as_such(line: str, field: str, said: str) -> None:
+    text = PLAN.replace("name: practice\n", "") + line + "\n"
+    assert said in mistakes(text)[field]
+
+
 def test_a_plan_makes_every_arm_task_and_seed_and_is_kept_with_its_versions(lab: User) -> None:
     made = launch(lab, PLAN.replace("[leaf-compatible]", "[leaf-compatible, mini]") + "seeds: 2\n")
     assert made.runs.count() == 2 * 2 * made.task_set.tasks.count()
