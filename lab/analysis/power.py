@@ -240,6 +240,17 @@ def tasks_needed_mcnemar(difference: float, discordant_share: float) -> int | Un
     return high
 
 
+def tasks_needed_paired_t(difference: float, spread: float) -> int:
+    """How many tasks it takes until the paired t test finds this difference with a power of 0.8, where one
+    task's difference has the variance `spread`. Raises: ValueError for no difference."""
+    n = max(2, tasks_needed(difference, spread))
+    while True:
+        found = detectable_paired_t(math.sqrt(spread / n), n)
+        if not isinstance(found, Unknown) and found <= difference:
+            return n
+        n += 1
+
+
 def unpaired_detectable(n: int, rate: float, *, alpha: float = LEVEL, power: float = POWER) -> float:
     """For two arms on different tasks, `n` each, at about this rate: what pairing saves."""
     return reach(alpha=alpha, power=power) * math.sqrt(2 * rate * (1 - rate) / n)

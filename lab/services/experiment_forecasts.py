@@ -64,8 +64,11 @@ class ArmForecast(NamedTuple):
 class Detectable(NamedTuple):
     """The smallest difference of rates that two arms could show (power 80 %, level 5 %), as shares of 1.
 
-    With several seeds it lies between the two, by how much of their disagreement is chance. `measured` is how
-    many tasks with earlier runs of both tell `share`, 0 where it is assumed.
+    With one seed both are that of the exact test. With several it lies between the two, by how much of their
+    disagreement is chance: `high` takes `share` for the variance of one task's difference, `low` divides it
+    by the seeds. An end is infinite where no difference that there can be would be found; `why` says
+    why not, if both are. `measured` is how many tasks with earlier runs of both tell `share`, 0 where it is
+    assumed. `method` says how the power is worked out.
     """
 
     first: str
@@ -75,6 +78,8 @@ class Detectable(NamedTuple):
     measured: int
     low: float
     high: float
+    method: str
+    why: str
 
 
 class Forecast(NamedTuple):
@@ -316,13 +321,32 @@ def _detectable(resolved: Resolved, plans: Sequence[ArmPlan]) -> list[Detectable
     found: dict[tuple[str, str], Detectable] = {}
     for one, two in combinations(range(len(plans)), 2):
         share, measured = _share(rates.get(_key(plans[one]), {}), rates.get(_key(plans[two]), {}))
-        high = power.detectable(tasks, share)
-        if isinstance(high, Unknown):
-            continue
         names = (letter_of(one), letter_of(two)) if measured or len(plans) == 2 else ("", "")
-        low = high / math.sqrt(seeds)
-        found.setdefault(names, Detectable(*names, tasks, share, measured, low, high))
+        if names not in found:
+            method = power.mcnemar_method(tasks) if seeds == 1 else power.STUDENT
+            ends, why = _ends(tasks, share, seeds)
+            found[names] = Detectable(*names, tasks, share, measured, *ends, method, why)
     return list(found.values())
+
+
+def _ends(tasks: int, share: float, seeds: int) -> tuple[tuple[float, float], str]:
+    """The smallest difference if arms differ by chance alone, and if they differ on the same tasks each time;
+    and why there is none."""
+    from lab.analysis import power
+
+    if seeds == 1:
+        exact = power.detectable_mcnemar(tasks, share)
+        if isinstance(exact, Unknown):
+            return (math.inf, math.inf), exact.why
+        return (exact, exact), ""
+    low, high = (
+        power.detectable_paired_t(math.sqrt(variance / tasks), tasks) for variance in (share / seeds, share)
+    )
+    if isinstance(low, Unknown):
+        return (math.inf, math.inf), low.why
+    if low > share:
+        return (math.inf, math.inf), "even all tasks that differ, one way, would be too few"
+    return (low, math.inf if isinstance(high, Unknown) or high > share else high), ""
 
 
 def _key(plan: ArmPlan) -> _Key:

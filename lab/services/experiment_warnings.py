@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -10,6 +9,7 @@ from typing import Literal, NamedTuple
 from django.conf import settings
 from django.urls import reverse
 
+from lab.analysis.estimates import Unknown
 from lab.engine.errors import SandboxLostError
 from lab.models import Attempt, Model, Preflight, Task, TaskCheck
 from lab.render.numbers import plural, size
@@ -102,7 +102,8 @@ def _budgets(resolved: Resolved, forecast: Forecast) -> Iterator[Caution]:
     if dollars is not None and forecast.dollars is not None and forecast.dollars.high == 0:
         yield Caution(
             "warns",
-            "Every arm is free, so the budget of dollars can never be reached; limit tokens or hours instead.",
+            "Every arm is free, so the budget of dollars can never be reached; limit tokens or hours "
+            "instead.",
         )
     hours = forecast.clock and Expected(*(value / 3600 for value in forecast.clock))
     for name, most, expected in (
@@ -186,20 +187,34 @@ def _here() -> set[str] | None:
 def _few_tasks(forecast: Forecast, seeds: int) -> Iterator[Caution]:
     """Whether a difference that one would want to see can be seen at all. With several seeds both the
     difference and the tasks it takes lie between two ends, by how much of a disagreement is chance."""
-    from lab.analysis import power
-
     blind = [pair for pair in forecast.detectable if pair.high > WANTED_DIFFERENCE]
     if not blind:
         return
     worst = max(blind, key=lambda pair: pair.high)
-    most = power.tasks_needed(WANTED_DIFFERENCE, worst.share)
-    points = _from_to(100 * worst.low, min(100.0, 100 * worst.high))
-    least = f"only a difference of {points} points or more" if worst.low < 1 else "no difference"
+    if worst.low > 1:
+        least = "no difference"
+    elif worst.high > 1:
+        least = f"only a difference of {100 * worst.low:.0f} points or more, or none,"
+    else:
+        least = f"only a difference of {_from_to(100 * worst.low, 100 * worst.high)} points or more"
     yield Caution(
         "warns",
         f"With {plural(worst.tasks, 'task')} and {plural(seeds, 'seed')} {least} would be found; one of "
-        f"{100 * WANTED_DIFFERENCE:.0f} points takes {_from_to(math.ceil(most / seeds), most)} tasks.",
+        f"{100 * WANTED_DIFFERENCE:.0f} points {_takes(worst.share, seeds)}.",
     )
+
+
+def _takes(share: float, seeds: int) -> str:
+    """How many tasks show the wanted difference where this share of them differs."""
+    from lab.analysis import power
+
+    exact = power.tasks_needed_mcnemar(WANTED_DIFFERENCE, share)
+    if isinstance(exact, Unknown):
+        return f"cannot be, as {exact.why}"
+    if seeds == 1:
+        return f"takes {exact:,} tasks"
+    ends = [power.tasks_needed_paired_t(WANTED_DIFFERENCE, variance) for variance in (share / seeds, share)]
+    return f"takes {_from_to(*ends)} tasks"
 
 
 def _from_to(low: float, high: float) -> str:

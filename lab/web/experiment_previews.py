@@ -157,11 +157,13 @@ def _line(arm: ArmForecast) -> ArmLine:
 def _detectable(pair: Detectable, seeds: int) -> Figure:
     label = f"{pair.first} and {pair.second}" if pair.first else "any two arms"
     if pair.low > 1:
-        words = "none: too few tasks"
+        words = f"none: {pair.why}"
+    elif pair.high > 1:
+        words = f"from {100 * pair.low:.1f} points, or none"
     elif seeds == 1 or pair.high - pair.low < 0.0005:
         words = f"{100 * pair.high:.1f} points"
     else:
-        words = f"{100 * pair.low:.1f} to {100 * min(1.0, pair.high):.1f} points"
+        words = f"{100 * pair.low:.1f} to {100 * pair.high:.1f} points"
     share = f"{100 * pair.share:.0f} % of tasks differ"
     note = f"{share}, from {pair.measured:,} tasks both ran" if pair.measured else f"{share}, assumed"
     return Figure(label, words, note)
@@ -173,13 +175,14 @@ def _assumption(found: Forecast, seeds: int) -> str:
     more = f" {found.more_pairs} more pairs are not listed." if found.more_pairs else ""
     repeats = (
         " With several seeds it is the smaller one if arms differ by chance alone, and the larger one if "
-        "they differ on the same tasks each time."
+        "they differ on the same tasks each time: then that share is taken for the variance of one task's "
+        "difference, and by chance alone it is divided by the seeds."
         if seeds > 1
         else ""
     )
     return (
         f"The smallest difference of rates that would be found with a power of 80 % at the level 5 %, on "
-        f"{plural(found.detectable[0].tasks, 'task')}.{repeats}{more}"
+        f"{plural(found.detectable[0].tasks, 'task')}: {found.detectable[0].method}.{repeats}{more}"
     )
 
 

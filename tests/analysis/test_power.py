@@ -103,6 +103,13 @@ def test_how_many_tasks_a_difference_takes_by_the_exact_test() -> None:
     assert power.tasks_needed_mcnemar(0.5, 1.0) == 35
 
 
+@pytest.mark.parametrize(("difference", "spread"), [(0.1, 0.2), (0.1, 0.05), (0.5, 0.2), (0.9, 0.1)])
+def test_how_many_tasks_a_difference_of_means_takes(difference: float, spread: float) -> None:
+    n = power.tasks_needed_paired_t(difference, spread)
+    effect = difference / math.sqrt(spread)
+    assert n == math.ceil(TTestPower().solve_power(effect, alpha=0.05, power=0.8) - 1e-4)
+
+
 def test_a_page_can_afford_it() -> None:
     power.detectable_mcnemar(100, 0.3)
     start = time.process_time()

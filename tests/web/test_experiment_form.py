@@ -269,12 +269,13 @@ def test_a_cost_that_is_partly_unknown_is_unknown(operator: Client) -> None:
 
 
 def test_the_warning_of_few_tasks_says_the_seeds_and_the_range_of_them(operator: Client) -> None:
-    said = preview(operator, pair=[pair(), pair("mini")], seeds="4")
-    assert "With 8 tasks and 4 seeds only a difference of 22 to 44 points or more would be found" in said
-    assert re.search(r"one of 10 points takes \d+ to 157 tasks", said)
-    assert "With 8 tasks and 1 seed only a difference of 44 points or more" in preview(
-        operator, pair=[pair(), pair("mini")]
-    )
+    both = [pair(), pair("mini")]
+    said = preview(operator, pair=both, seeds="4")
+    assert "With 8 tasks and 4 seeds no difference would be found; one of 10 points takes 42 to 159" in said
+    said = preview(operator, pair=both, seeds="16")
+    assert "With 8 tasks and 16 seeds only a difference of 13 points or more, or none, would be found" in said
+    said = preview(operator, pair=both)
+    assert "With 8 tasks and 1 seed no difference would be found; one of 10 points takes 168 tasks" in said
 
 
 def test_dollars_that_free_arms_never_use_up_are_warned_of(operator: Client) -> None:
@@ -287,10 +288,16 @@ def test_dollars_that_free_arms_never_use_up_are_warned_of(operator: Client) -> 
 
 def test_the_smallest_difference_is_told_with_its_assumption(operator: Client) -> None:
     said = preview(operator, pair=[pair(), pair("mini")])
-    assert "44.3 points 20 % of tasks differ, assumed" in said
-    assert "one of 10 points takes 157 tasks" in said
-    said = preview(operator, pair=[pair(), pair("mini")], seeds="4")
-    assert "22.1 to 44.3 points" in said
+    # 44.3 points by the normal approximation, of which no more than 20 can be.
+    assert (
+        "none: even if all tasks that differ differ one way, the exact test finds it with a power of" in said
+    )
+    assert "20 % of tasks differ, assumed" in said
+    assert "on 8 tasks: power of the exact McNemar test." in said
+    said = preview(operator, pair=[pair(), pair("mini")], seeds="16")
+    assert "from 12.9 points, or none" in said
+    assert "power of the paired t test" in said
+    assert "taken for the variance of one task's difference" in said.replace("’", "'").replace("&#x27;", "'")
     assert "Smallest difference" not in preview(operator)
 
 
@@ -438,6 +445,29 @@ def test_a_clone_sent_as_it_stands_is_the_same_experiment_again(operator: Client
     assert sorted(second.runs.values_list("task", "seed", "arm__limits_digest")) == sorted(
         first.runs.values_list("task", "seed", "arm__limits_digest")
     )
+
+
+def test_what_other_programs_recorded_has_no_plan_to_clone_and_says_so(operator: Client) -> None:
+    made = launched(operator)
+    Experiment.objects.update(kind=Experiment.Kind.IMPORTED)
+    page = operator.get(reverse("experiment", args=[made.pk])).content.decode()
+    for name in ("experiment_clone", "experiment_yaml"):
+        assert f'href="{reverse(name, args=[made.pk])}"' not in page
+        answer = operator.get(reverse(name, args=[made.pk]), follow=True)
+        assert answer.redirect_chain == [(reverse("experiment", args=[made.pk]), 302)]
+        assert "was recorded by other programs and cannot be launched again" in words(answer)
+
+
+@pytest.mark.parametrize("asked", ["", "list"])
+def test_a_name_stands_as_it_was_typed_and_the_labs_own_begins_with_a_capital(
+    operator: Client, asked: str
+) -> None:
+    launched(operator)
+    for name, heading in (("big", "big"), ("", "Experiment ")):
+        Experiment.objects.update(name=name)
+        made = Experiment.objects.get()
+        page = operator.get(reverse("experiment", args=[made.pk]), {"as": asked}).content.decode()
+        assert f"<h1>{heading}" in page
 
 
 def test_a_clone_names_what_cannot_be_pinned_and_what_is_gone(operator: Client) -> None:
