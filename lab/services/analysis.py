@@ -141,6 +141,10 @@ def _newest() -> list[int]:
 
 def _chosen_arms(selection: Selection, all_arms: Sequence[ArmOf], wrong: FieldErrorCollector) -> list[ArmOf]:
     known = {arm.key for arm in all_arms}
+    for key in selection.pair or ():
+        if selection.arms and key in known and key not in selection.arms:
+            reason = "is not among the arms of this selection; choose one of those, or all arms"
+            wrong.add(InvalidValueError("pair", key, reason))
     for name, keys in (("arm", selection.arms), ("pair", selection.pair or ())):
         for key in keys:
             if key not in known:

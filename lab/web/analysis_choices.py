@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lab.models import Experiment, TaskSet
 from lab.services import analysis
 from lab.services.analysis import Observed, Selection
+from lab.services.analysis_selections import ORIGINS
 
 # Experiments that are offered, newest first, beside those that are chosen.
 MOST_EXPERIMENTS = 60
@@ -55,6 +56,8 @@ def choices(selection: Selection) -> Choices:
         _task_sets(whole, selection),
         _repositories(whole, selection),
         _seeds(whole, selection),
+        _tasks(whole, selection),
+        _origins(selection),
     ]
     return Choices([one for one in groups if one.choices], _switches(selection), _pair(whole, selection))
 
@@ -104,6 +107,19 @@ def _seeds(whole: Observed, selection: Selection) -> Group:
     return Group("seed", "Seeds", "None chosen: all of them.", found if len(found) > 1 else [])
 
 
+def _tasks(whole: Observed, selection: Selection) -> Group:
+    """Those that a link chose: a list of all would be long, and so they can be let go."""
+    names = {name: task.slug for task in whole.tasks.values() for name in (task.slug, task.key)}
+    found = [Choice(task, names.get(task, task), True) for task in selection.tasks]
+    return Group("task", "Tasks", "None chosen: all of them.", found)
+
+
+def _origins(selection: Selection) -> Group:
+    words = {"launched": "launched here", "imported": "imported", "demo": "sample runs"}
+    found = [Choice(one, words[one], one in selection.origins) for one in ORIGINS]
+    return Group("origin", "Where runs come from", "None chosen: wherever they come from.", found)
+
+
 def _switches(selection: Selection) -> list[Group]:
     return [
         Group(
@@ -131,6 +147,15 @@ def _switches(selection: Selection) -> list[Group]:
             [
                 Choice("out", "left out", selection.stepped_in == "out"),
                 Choice("in", "in", selection.stepped_in == "in"),
+            ],
+        ),
+        Group(
+            "costs",
+            "Costs",
+            "",
+            [
+                Choice("priced", "by the lab’s prices", selection.costs == "priced"),
+                Choice("reported", "as providers reported them", selection.costs == "reported"),
             ],
         ),
     ]

@@ -75,7 +75,7 @@ def task_table(shown: Shown, found: PerTask) -> Table:
 def _informing(shown: Shown, found: PerTask) -> Panel:
     columns = (
         Column("tasks with 0 < p < 1", with_limits("informing")),
-        Column("tasks tried", ("tasks",)),
+        Column("tasks with two runs or more", ("tasks",), "one run says nothing of sometimes"),
     )
     arms = [arm.key for arm in shown.observed.arms if arm.key in found.by_arm]
     rows = [

@@ -12,10 +12,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 from django.utils import timezone
 
 from lab.models import Call, Flag, Model, Run, RunFacts, Task
+from lab.services.analysis import Selection
 from tests import builders
 from tests.web import analysed
 from tests.web.analysed import Analysed
@@ -379,6 +381,37 @@ def test_the_form_holds_the_selection_and_leads_to_its_analysis(viewer: Client, 
         assert f'name="{name}" value="{value}" checked' in text
     assert f'value="{made.keys["B"]}" checked' not in text
     assert '<form method="get" action="/analysis/"' in text
+
+
+def test_the_form_gives_back_all_that_it_was_given(viewer: Client, made: Analysed) -> None:
+    a, b = made.keys["A"], made.keys["B"]
+    query = (
+        f"experiment={made.experiment.pk}&arm={a}&arm={b}&task=task-03&repository=repository-0&seed=2"
+        f"&origin=launched&invalid=failures&flagged=out&stepped_in=in&costs=reported&pair={b}&pair={a}"
+    )
+    text = page_of(viewer, f"/analysis/choose/?{query}")
+    sent = re.findall(r'<input type="(?:checkbox|radio)" name="(\w+)" value="([^"]*)" checked', text)
+    for side in re.findall(r'<select class="control" name="pair">(.*?)</select>', text, re.DOTALL):
+        sent += [("pair", value) for value in re.findall(r'value="([^"]*)" selected', side)]
+    given: dict[str, list[str]] = {}
+    for name, value in sent:
+        given.setdefault(name, []).append(value)
+    assert Selection.from_query(given) == Selection.from_query(QueryDict(query))
+    assert len(given) == 11
+
+
+def test_a_pair_outside_the_chosen_arms_is_refused(viewer: Client, made: Analysed) -> None:
+    a, b = made.keys["A"], made.keys["B"]
+    answer = viewer.get(f"/analysis/?experiment={made.experiment.pk}&arm={a}&pair={a}&pair={b}")
+    assert answer.status_code == 400
+    assert "is not among the arms of this selection" in html.unescape(answer.content.decode())
+
+
+def test_tasks_that_inform_are_counted_among_those_with_several_runs(viewer: Client, made: Analysed) -> None:
+    Run.objects.filter(seed__gt=1).delete()
+    text = page_of(viewer)
+    assert "tasks with two runs or more" in text
+    assert "tasks tried</th>" not in text
 
 
 def test_names_that_hold_markup_are_text(viewer: Client, made: Analysed) -> None:
