@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from docker.constants import DEFAULT_NUM_POOLS
 
 from lab.engine.errors import SandboxLostError
 from lab.engine.sandboxes.base import Sandbox, SandboxLimits, SandboxProvider
@@ -236,5 +237,7 @@ def test_a_hundred_commands_leak_no_descriptor_and_no_thread(sandbox: Sandbox) -
     for _ in range(50):
         sandbox.exec(["true"], timeout=30, stdin=b"x")
         sandbox.exec(["sleep", "9"], timeout=0.01)
+    # The SDK keeps a connection for each of the addresses it asked last, and a container has its own.
+    kept = DEFAULT_NUM_POOLS if sandbox.facts.kind == "docker" else 0
     # Fewer is fine: what earlier tests left behind may be collected meanwhile.
-    assert eventually(lambda: opened() <= before and threading.active_count() <= threads)
+    assert eventually(lambda: opened() <= before + kept and threading.active_count() <= threads)
