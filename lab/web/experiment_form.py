@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
@@ -39,6 +40,8 @@ def experiment_new(request: HttpRequest) -> HttpResponse:
 def experiment_clone(request: HttpRequest, pk: int) -> HttpResponse:
     """The form as another experiment was made, with what cannot be the same named on top."""
     experiment = get_object_or_404(Experiment, pk=pk)
+    if experiment.kind == Experiment.Kind.IMPORTED:
+        return _recorded_elsewhere(request, experiment)
     data = data_of(experiment_plans.of(experiment))
     data["cloned_from"] = str(pk)
     form = ExperimentForm(data)
@@ -50,7 +53,19 @@ def experiment_clone(request: HttpRequest, pk: int) -> HttpResponse:
 def experiment_yaml(request: HttpRequest, pk: int) -> HttpResponse:
     """The experiment's plan as a file for `manage.py launch` or for the form of another lab."""
     experiment = get_object_or_404(Experiment, pk=pk)
+    if experiment.kind == Experiment.Kind.IMPORTED:
+        return _recorded_elsewhere(request, experiment)
     return _file(experiment_plans.write(experiment), f"experiment-{pk}.yaml")
+
+
+def _recorded_elsewhere(request: HttpRequest, experiment: Experiment) -> HttpResponse:
+    """Back to an imported experiment, with why it has no plan."""
+    messages.warning(
+        request,
+        f"Experiment {experiment.pk} was recorded by other programs and cannot be launched again: the lab has "
+        "neither its tasks nor its harnesses. Begin a new experiment with those that are here.",
+    )
+    return redirect("experiment", experiment.pk)
 
 
 def _launch(request: HttpRequest) -> HttpResponse:
