@@ -136,7 +136,7 @@ def _missing(experiment: Experiment, name: str) -> tuple[int, int]:
         from lab.services.endpoints import price_is_known
 
         column = "cost_unknown"
-        models = Model.objects.filter(arms__experiment=experiment.pk).distinct().select_related("endpoint")
+        models = Model.objects.filter(pk__in=experiment.arms.values("model_id")).select_related("endpoint")
         facts = facts.filter(run__arm__model__in=[model.pk for model in models if price_is_known(model)])
     sums = facts.aggregate(all=Sum("calls"), failed=Sum("failed_calls"), unknown=Sum(column))
     failed = sums["failed"] or 0

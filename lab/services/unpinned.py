@@ -18,7 +18,8 @@ _NAMED = 3
 def unpinned(experiment: Experiment) -> list[str]:
     """What may be another thing when the experiment is run again, a sentence each; the recorded value where
     there is one."""
-    models = list(Model.objects.filter(arms__experiment=experiment).select_related("endpoint").distinct())
+    used = experiment.arms.values("model_id")
+    models = list(Model.objects.filter(pk__in=used).select_related("endpoint"))
     served = [model for model in models if not model.scripted and not model.replay]
     return [*_models(experiment, served), *_images(experiment), *_by_people(experiment)]
 
