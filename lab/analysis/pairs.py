@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lab.analysis import counting, paired, power, rates
-from lab.analysis.counting import Switches, Trial
+from lab.analysis.counting import Switches
 from lab.analysis.estimates import Estimate, Interval, Unknown
 from lab.analysis.observations import Observation
 from lab.analysis.paired import NO_PAIR, ClusteredDifference, Discordance, MeanDifference
@@ -72,16 +72,26 @@ def all_of(arms: Sequence[str]) -> list[tuple[str, str]]:
     return list(itertools.combinations(arms, 2))
 
 
+def most_shared(arms: Sequence[str], runs: Iterable[Observation]) -> tuple[str, str] | None:
+    """The two arms that ran most tasks in common, the first such pair; None for fewer than two arms."""
+    ran = {arm: {one.task for one in found} for arm, found in counting.by_arm(runs).items()}
+    nothing: set[str] = set()
+    return max(
+        all_of(arms),
+        key=lambda pair: len(ran.get(pair[0], nothing) & ran.get(pair[1], nothing)),
+        default=None,
+    )
+
+
 def of_pairs(
     wanted: Sequence[tuple[str, str]], runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
 ) -> list[PairResult]:
     """Each wanted pair of arms, their p values corrected by Holm for having been looked at together."""
-    tried = {
-        arm: counting.by_task(counting.trials(found, switches))
-        for arm, found in counting.by_arm(runs).items()
-    }
+    tried = {arm: _tried(found, switches) for arm, found in counting.by_arm(runs).items()}
+    nothing = _Tried({}, {})
     found = [
-        _compared(first, second, tried.get(first, {}), tried.get(second, {})) for first, second in wanted
+        _compared(first, second, tried.get(first, nothing), tried.get(second, nothing))
+        for first, second in wanted
     ]
     corrected = paired.corrected([one.p for one in found])
     return [one._replace(p_holm=p) for one, p in zip(found, corrected, strict=True)]
@@ -94,21 +104,29 @@ def compare(
     return of_pairs([(first, second)], runs, switches)[0]
 
 
-Tried = Mapping[str, Sequence[Trial]]
+class _Tried(NamedTuple):
+    """What one arm did, task by task: worked out once for all its pairs."""
+
+    runs: Mapping[str, tuple[int, ...]]
+    results: Mapping[str, TaskResult]
 
 
-def _compared(first: str, second: str, firsts: Tried, seconds: Tried) -> PairResult:
-    both = sorted(firsts.keys() & seconds.keys())
-    mine = counting.task_results({task: firsts[task] for task in both})
-    others = counting.task_results({task: seconds[task] for task in both})
-    pairs = [(mine[task], others[task]) for task in both]
+def _tried(runs: Iterable[Observation], switches: Switches) -> _Tried:
+    found = counting.by_task(counting.trials(runs, switches))
+    numbers = {task: tuple(trial.run.run for trial in trials) for task, trials in found.items()}
+    return _Tried(numbers, counting.task_results(found))
+
+
+def _compared(first: str, second: str, firsts: _Tried, seconds: _Tried) -> PairResult:
+    both = sorted(firsts.results.keys() & seconds.results.keys())
+    pairs = [(firsts.results[task], seconds.results[task]) for task in both]
     first_only, second_only = _only(both, firsts, seconds)
     common = _Common(
         first=first,
         second=second,
         tasks=len(both),
-        first_alone=len(firsts) - len(both),
-        second_alone=len(seconds) - len(both),
+        first_alone=len(firsts.results) - len(both),
+        second_alone=len(seconds.results) - len(both),
         unequal=_unequal(pairs),
         first_rate=rates.average([one for one, _ in pairs]),
         second_rate=rates.average([other for _, other in pairs]),
@@ -228,13 +246,11 @@ def _unequal(pairs: Pairs) -> str:
     return f"on {differing:,} of {len(pairs):,} tasks the two have different numbers of runs"
 
 
-def _only(both: Sequence[str], firsts: Tried, seconds: Tried) -> tuple[list[OnlyOne], list[OnlyOne]]:
+def _only(both: Sequence[str], firsts: _Tried, seconds: _Tried) -> tuple[list[OnlyOne], list[OnlyOne]]:
     """The tasks that only the first resolves, and those that only the second does."""
     found: dict[bool, list[OnlyOne]] = {True: [], False: []}
     for task in both:
-        mine, others = firsts[task], seconds[task]
-        one, other = any(trial.resolved for trial in mine), any(trial.resolved for trial in others)
+        one, other = firsts.results[task].successes > 0, seconds.results[task].successes > 0
         if one != other:
-            runs = [tuple(trial.run.run for trial in side) for side in (mine, others)]
-            found[one].append(OnlyOne(task, runs[0], runs[1]))
+            found[one].append(OnlyOne(task, firsts.runs[task], seconds.runs[task]))
     return found[True], found[False]

@@ -88,7 +88,7 @@ def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.
     results = list(counting.task_results(counting.by_task(counted)).values())
     attempts = [one.attempts for one in results]
     k, most = min(attempts, default=0), max(attempts, default=0)
-    some, every = _envelope(results, k)
+    some, every = _envelope(results, k, most)
     by_seed = _by_seed(runs, counted, switches)
     return ArmRate(
         arm=arm,
@@ -121,14 +121,23 @@ def _unequal(k: int, most: int) -> str:
     return f"tasks have {k} to {most} runs that count, and each task weighs the same"
 
 
-def _envelope(results: Sequence[TaskResult], k: int) -> tuple[Estimate | Unknown, Estimate | Unknown]:
+def _envelope(
+    results: Sequence[TaskResult], k: int, most: int
+) -> tuple[Estimate | Unknown, Estimate | Unknown]:
     """pass@k and pass^k with Student's t over tasks."""
     if k < 2:
-        why = NO_TASK if k == 0 else "there are tasks with one run that counts"
+        why = NO_TASK if k == 0 else _too_few_runs(results, most)
         return Unknown(why), Unknown(why)
     some = [rates.pass_at_k(one.attempts, one.successes, k) for one in results]
     every = [rates.pass_hat_k(one.attempts, one.successes, k) for one in results]
     return rates.mean_over_tasks(rates.known(some)), rates.mean_over_tasks(rates.known(every))
+
+
+def _too_few_runs(results: Sequence[TaskResult], most: int) -> str:
+    if most == 1:
+        return "each task has one run that counts"
+    lacking = sum(one.attempts < most for one in results)
+    return f"{lacking:,} of {len(results):,} tasks have fewer than {most} runs that count"
 
 
 def _clustered(results: Sequence[TaskResult]) -> Clustered | Unknown:

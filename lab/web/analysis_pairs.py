@@ -21,6 +21,8 @@ from lab.web.analysis_parts import Panel, Section, Shown, rate_cells
 
 # So many tasks that only one resolves are named; the rest are in the list of their runs.
 NAMED = 10
+# So many differences are drawn at once.
+MOST_DRAWN = 15
 # The ids of real issues are longer than a column: they differ at both ends.
 MOST_LETTERS = 64
 
@@ -85,12 +87,12 @@ class Chosen(NamedTuple):
 
 def section(shown: Shown, pairs: Sequence[PairResult], chosen: Chosen) -> Section:
     """`pairs` are all that are compared, over which Holm corrects."""
-    extra = _pair(shown, chosen.pair, chosen, tests_among(pairs)) if chosen.pair else None
-    panels: tuple[Panel, ...] = (_all_pairs(shown, pairs),) if pairs else ()
+    extra = _pair(shown, chosen.pair, chosen, pairs) if chosen.pair else None
+    panels = (_all_pairs(shown, pairs, chosen.pair.first),) if chosen.pair else ()
     return Section("paired", "Paired comparison", panels, "analysis/_pair.html", extra)
 
 
-def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairShown:
+def _pair(shown: Shown, one: PairResult, chosen: Chosen, pairs: Sequence[PairResult]) -> PairShown:
     first, second = shown.row(one.first, ()), shown.row(one.second, ())
     return PairShown(
         first,
@@ -100,7 +102,7 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairS
         not isinstance(one.difference, Unknown),
         str(one.difference) if isinstance(one.difference, Unknown) else figures.points(one.difference),
         _interval_words(one.interval),
-        _sentence(one, compared),
+        _sentence(one, tests_among(pairs)),
         _detectable(one),
         _clustered(one),
         _cost(chosen.cost),
@@ -111,7 +113,7 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, compared: int) -> PairS
             _only(shown, second.name, one.second_only, _runs_of(shown, one, "second_only")),
         ],
         shown.page("paired", pair=(one.second, one.first)),
-        _left_out(shown, compared) > 0,
+        _left_out(shown, len(pairs)) > 0,
         [(arm.key, arm.name, arm.key == one.first, arm.key == one.second) for arm in shown.observed.arms],
     )
 
@@ -227,12 +229,24 @@ def _reference_note(shown: Shown, pairs: Sequence[PairResult]) -> tuple[str, ...
     arms = len(shown.observed.arms)
     return (
         f"{arms} arms make {left_out + len(pairs):,} pairs: these are the {len(pairs)} with "
-        f"{shown.letter(pairs[0].first)} {shown.name(pairs[0].first)}, the reference arm. Choose another "
-        "reference as the first of the pair above.",
+        f"{shown.letter(pairs[0].first)} {shown.name(pairs[0].first)}, the reference arm, and Holm "
+        "corrects for these alone. Choose another reference as the first of the pair above.",
     )
 
 
-def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
+def _drawn(pairs: Sequence[PairResult], arm: str) -> Sequence[PairResult]:
+    """The pairs in the plot: of many, those of one arm."""
+    return pairs if len(pairs) <= MOST_DRAWN else [one for one in pairs if arm in (one.first, one.second)]
+
+
+def _drawn_note(shown: Shown, pairs: Sequence[PairResult], arm: str) -> tuple[str, ...]:
+    drawn = len(_drawn(pairs, arm))
+    if drawn == len(pairs):
+        return ()
+    return (f"Drawn are the {drawn} pairs of {shown.letter(arm)}; the table has all {len(pairs)}.",)
+
+
+def _all_pairs(shown: Shown, pairs: Sequence[PairResult], arm: str) -> Panel:
     columns = (
         Column("tasks", ("tasks",), "tasks that both tried"),
         Column("first", ("first_rate",)),
@@ -252,9 +266,9 @@ def _all_pairs(shown: Shown, pairs: Sequence[PairResult]) -> Panel:
         "pairs",
         _title(shown, pairs),
         "; ".join(parts),
-        plots=tuple(plot for plot in (charts.differences(shown, pairs),) if plot),
+        plots=tuple(plot for plot in (charts.differences(shown, _drawn(pairs, arm)),) if plot),
         table=Table("pairs", _title(shown, pairs), "pair", columns, rows),
-        notes=_reference_note(shown, pairs),
+        notes=(*_reference_note(shown, pairs), *_drawn_note(shown, pairs, arm)),
         folded=False,
     )
 

@@ -51,9 +51,10 @@ def _subtitle(rates: Sequence[ArmRate]) -> str:
 
 
 def _table(shown: Shown, rates: Sequence[ArmRate]) -> Table:
-    least = min((one.k for one in rates), default=1)
-    same = {one.k for one in rates} == {least}
-    k = str(least) if same and least > 1 else "k"
+    # Where there are tasks with one run, it is the number that others have that they lack.
+    wanted = {one.k if one.k > 1 else one.most for one in rates if one.most}
+    same = len(wanted) == 1
+    k = str(*wanted) if same else "k"
     columns = (
         Column("rate", ("resolve_rate",), "mean over tasks of the mean over runs (avg@k)"),
         Column("95 % interval", ("rate_low", "rate_high")),

@@ -25,8 +25,9 @@ from lab.services.analysis import Observed
 from lab.web import analysis_conduct, analysis_costs, analysis_pairs, analysis_rates, analysis_tasks
 from lab.web.analysis_parts import Section, Shown
 
-# All pairs of so many arms are compared at once; of more, those with the first of the pair.
-MOST_ARMS_IN_PAIRS = 6
+# All pairs of so many arms are compared at once; of more, those with the first of the pair. Holm corrects for
+# what is compared at once, so up to so many arms it does not matter which pair is looked at.
+MOST_ARMS_IN_PAIRS = 12
 
 
 def sections(observed: Observed, *, band: str = "") -> list[Section]:
@@ -92,7 +93,8 @@ def wanted_pairs(observed: Observed) -> list[tuple[str, str]]:
     if len(keys) <= MOST_ARMS_IN_PAIRS:
         wanted = pairs.all_of(keys)
     else:
-        first = pair[0] if pair and pair[0] in keys else keys[0]
+        usual = pairs.most_shared(keys, observed.observations) or (keys[0], keys[1])
+        first = pair[0] if pair and pair[0] in keys else usual[0]
         wanted = [(first, other) for other in keys if other != first]
     if not pair or pair in wanted or not set(pair) <= set(keys):
         return wanted
@@ -100,8 +102,10 @@ def wanted_pairs(observed: Observed) -> list[tuple[str, str]]:
 
 
 def _chosen(observed: Observed, found: Sequence[PairResult]) -> PairResult | None:
+    """The pair that was asked for, else the one with most tasks that both tried."""
     pair = observed.selection.pair
-    return next((one for one in found if (one.first, one.second) == pair), found[0] if found else None)
+    usual = max(found, key=lambda one: one.tasks, default=None)
+    return next((one for one in found if (one.first, one.second) == pair), usual)
 
 
 def _money(observed: Observed, spends: list[spending.ArmSpend]) -> analysis_costs.Money:

@@ -73,6 +73,15 @@ def test_two_tasks_can_show_nothing_and_no_figure_says_otherwise() -> None:
     )
 
 
+def test_the_two_arms_that_share_most_tasks_are_the_first_of_those() -> None:
+    runs = table(2, 1, 0, 1)
+    runs += [one._replace(run=one.run + 100, arm="c") for one in runs if one.arm == "b"]
+    runs = [one for one in runs if one.arm != "a" or one.task == "t001"]
+    assert pairs.most_shared(["a", "b", "c"], runs) == ("b", "c")
+    assert pairs.most_shared(["a", "b"], []) == ("a", "b")
+    assert pairs.most_shared(["a"], runs) is None
+
+
 def test_only_tasks_that_both_tried_are_compared_and_the_others_are_counted() -> None:
     runs = table(5, 3, 1, 4)
     alone = [run(900, arm="a", task="x1"), run(901, arm="a", task="x2"), run(902, arm="b", task="y1")]

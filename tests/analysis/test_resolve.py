@@ -71,8 +71,15 @@ def test_one_run_a_task_has_wilsons_interval() -> None:
     found = resolve.of_arm(ARM, one_attempt(59, 150))
     interval = Interval(near(0.318760), near(0.473234))  # type: ignore[arg-type]
     assert found.rate.estimate == Estimate(near(59 / 150), interval, 150, "Wilson")  # type: ignore[arg-type]
-    assert isinstance(found.pass_at_k, Unknown)
+    assert found.pass_at_k == found.pass_hat_k == Unknown("each task has one run that counts")
     assert isinstance(found.variance, Unknown)
+
+
+def test_pass_at_k_says_how_many_tasks_lack_the_runs() -> None:
+    runs = four_attempts(A)
+    found = resolve.of_arm(ARM, [one for one in runs if one.task not in ("t01", "t02") or one.seed == 1])
+    assert (found.k, found.most) == (1, 4)
+    assert found.pass_at_k == Unknown("2 of 20 tasks have fewer than 4 runs that count")
 
 
 def test_three_seeds_of_one_task_are_three_rows_and_their_spread_is_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import html
 import io
@@ -82,6 +83,17 @@ def test_rates_intervals_and_envelopes_are_those_of_the_formulas(viewer: Client,
     assert close(line["variance_between"], 0.150548)
     assert close(line["variance_within"], 0.108333)
     assert close(line["intraclass_correlation"], 0.581533)
+
+
+def test_a_task_with_fewer_runs_leaves_pass_at_the_number_that_the_others_have(
+    viewer: Client, made: Analysed
+) -> None:
+    gone = [made.runs["A", 0, seed] for seed in (1, 2, 3)]
+    RunFacts.objects.filter(run__in=gone).delete()
+    Run.objects.filter(pk__in=gone).delete()
+    text = page_of(viewer)
+    assert "pass@4" in text
+    assert "1 of 20 tasks have fewer than 4 runs that count" in text
 
 
 def test_the_paired_comparison_is_that_of_the_formulas_in_file_and_sentence(
@@ -307,7 +319,7 @@ def test_replies_in_which_no_call_was_understood_stand_beside_malformed_calls(
 
 def test_many_arms_are_held_against_one_that_the_reader_chooses(viewer: Client, made: Analysed) -> None:
     last = ""
-    for letter in "CDEFG":
+    for letter in "CDEFGHIJKLM":
         model = Model.objects.create(
             endpoint=made.arms["A"].model.endpoint, name=f"m-{letter}", model_id=letter
         )
@@ -316,13 +328,34 @@ def test_many_arms_are_held_against_one_that_the_reader_chooses(viewer: Client, 
         arm.save(force_insert=True)
         last = f"{arm.harness_version_id}.{model.pk}.{arm.limits_digest[:12]}"
     text = page_of(viewer)
-    assert "7 arms make 21 pairs: these are the 6 with A" in text
+    assert "13 arms make 78 pairs: these are the 12 with A" in text
+    assert "the reference arm, and Holm corrects for these alone" in text
     assert "All arms against A" in text
     assert "First, the reference of all arms" in text
     address = f"/analysis/?experiment={made.experiment.pk}&pair={last}&pair={made.keys['A']}"
     other = page_of(viewer, address)
-    assert "these are the 6 with G m-G, the reference arm" in other
+    assert "these are the 12 with M m-M, the reference arm" in other
     assert "All arms against" not in page_of(viewer, f"{address}&arm={last}&arm={made.keys['A']}")
+
+
+def test_the_usual_pair_shares_most_tasks_and_its_corrected_p_is_the_same_the_other_way_round(
+    viewer: Client, made: Analysed
+) -> None:
+    arm = copy.copy(made.arms["A"])
+    model = Model.objects.create(endpoint=arm.model.endpoint, name="m-C", model_id="C")
+    arm.pk, arm.letter, arm.model = None, "C", model
+    arm.save(force_insert=True)
+    one = Run.objects.filter(arm=made.arms["A"]).order_by("pk").values_list("task", flat=True)[0]
+    Run.objects.filter(arm=made.arms["A"]).exclude(task=one).update(arm=arm)
+    key = f"{arm.harness_version_id}.{model.pk}.{arm.limits_digest[:12]}"
+    assert "19 tasks tried by both" in page_of(viewer)
+    corrected = set()
+    for pair in ((made.keys["B"], key), (key, made.keys["B"])):
+        address = f"experiment={made.experiment.pk}&pair={pair[0]}&pair={pair[1]}"
+        rows = table_of(viewer, "pairs", address)
+        assert len(rows) == 3
+        corrected |= {row["p_holm"] for row in rows if row["tasks"] == "19"}
+    assert len(corrected) == 1
 
 
 def test_one_arm_alone_is_no_comparison_and_the_page_says_why(viewer: Client, made: Analysed) -> None:
