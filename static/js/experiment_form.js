@@ -92,7 +92,8 @@ window.addEventListener("pageshow", (event) => {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     form.elements.idempotency_key.value = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     form.querySelector("[data-launch]").removeAttribute("aria-disabled");
-    changed();
+    // The browser puts back what was typed, and htmx begins to listen, around this event and not before it.
+    setTimeout(changed, 200);
   }
   countTicks();
 });

@@ -49,3 +49,32 @@ def test_the_preview_follows_the_form_and_a_mistake_is_mended_where_it_stands(ta
     made = int(page.url.rstrip("/").rpartition("/")[2])
     assert tab.lab.value("SELECT concurrency FROM lab_experiment WHERE id = ?", made) == 1
     assert tab.lab.value("SELECT count(*) FROM lab_run WHERE experiment_id = ?", made) == 4
+
+
+def test_back_from_a_launch_brings_every_field_as_it_was_typed(tab: Tab) -> None:
+    page = tab.open("/experiments/new/")
+    typed = {
+        "name": "with a budget",
+        "sample_number": "1",
+        "seeds": "2",
+        "concurrency": "1",
+        "max_attempts": "2",
+        "budget_max_cost_usd": "5",
+        "budget_max_tokens": "400000",
+        "limit_max_steps": "20",
+    }
+    page.get_by_label("leaf-compatible v1 with scripted/solver").check()
+    page.get_by_text("some by chance").click()
+    for name, text in typed.items():
+        page.locator(f'[name="{name}"]').fill(text)
+    expect(page.locator("[data-launch-label]")).to_have_text("Launch 2 runs")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(re.compile(r"/experiments/\d+/$"))
+    page.go_back()
+    page.wait_for_url(re.compile(r"/experiments/new/$"))
+    expect(page.get_by_label("leaf-compatible v1 with scripted/solver")).to_be_checked()
+    for name, text in typed.items():
+        expect(page.locator(f'[name="{name}"]')).to_have_value(text)
+    # What it would take is asked anew, of what came back.
+    expect(page.locator("[data-launch-label]")).to_have_text("Launch 2 runs")
+    expect(page.locator(".key-figure")).to_contain_text("1 task × 1 arm × 2 seeds")
