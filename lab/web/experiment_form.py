@@ -62,8 +62,8 @@ def _recorded_elsewhere(request: HttpRequest, experiment: Experiment) -> HttpRes
     """Back to an imported experiment, with why it has no plan."""
     messages.warning(
         request,
-        f"Experiment {experiment.pk} was recorded by other programs and cannot be launched again: the lab has "
-        "neither its tasks nor its harnesses. Begin a new experiment with those that are here.",
+        f"Experiment {experiment.pk} was recorded by other programs and cannot be launched again: the lab "
+        "has neither its tasks nor its harnesses. Begin a new experiment with those that are here.",
     )
     return redirect("experiment", experiment.pk)
 
