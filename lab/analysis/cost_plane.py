@@ -28,7 +28,8 @@ NO_SHARED_TASK = "they share no task"
 class Place(NamedTuple):
     """An arm on the plane of cost (mean dollars a run) and rate, both of the runs whose cost is known.
 
-    Without any such run the rate is of all that count.
+    Without any such run the rate is of all that count. Where no run was graded, the cost is of those that
+    ended, the rate is unknown and the arm is on no line.
     `basis` "" where costs are unknown or of several bases: such an arm has no `cost` and is on no line.
     `on_line`: nobody of the same basis beats it on both sides. `possibly`: the share of resamples of tasks in
     which that is so. Where two arms of a basis share no task, none of it is ranked. `same_tasks`: whether all
@@ -93,9 +94,10 @@ def plane(
     """Each arm's place, in the order of `arms`. Only arms of one price basis are held against each other."""
     found = counting.by_arm(runs)
     tried = {arm: counting.trials(found.get(arm, []), switches) for arm in arms}
-    places = {arm: _place(arm, tried[arm]) for arm in arms}
+    let_in = {arm: counting.considered(found.get(arm, []), switches) for arm in arms}
+    places = {arm: _place(arm, tried[arm], let_in[arm]) for arm in arms}
     for basis in sorted({place.basis for place in places.values() if place.basis}):
-        group = [arm for arm in arms if places[arm].basis == basis]
+        group = [arm for arm in arms if places[arm].basis == basis and tried[arm]]
         known = [run_costs.priced(tried[arm]) for arm in group]
         tasks = [{trial.run.task for trial in one} for one in known]
         same = all(one == tasks[0] for one in tasks)
@@ -109,21 +111,24 @@ def plane(
     return [places[arm] for arm in arms]
 
 
-def _place(arm: str, counted: Sequence[Trial]) -> Place:
-    known = run_costs.priced(counted)
+def _place(arm: str, counted: Sequence[Trial], let_in: Sequence[Observation]) -> Place:
+    none_counts = counting.why_none_counts(let_in, counted)
+    known = run_costs.priced(counting.ungraded(let_in) if none_counts else counted)
     basis = run_costs.basis_of(known)
     cost = run_costs.mean_cost(known)
     bound = None
-    if isinstance(cost, Estimate) and not any(trial.resolved for trial in counted):
+    if isinstance(cost, Estimate) and counted and not any(trial.resolved for trial in counted):
         bound = run_costs.lower_bound(known)
+    results = counting.task_results(counting.by_task(known or counted))
+    unranked = none_counts or Unknown(rates.NO_TASK)
     return Place(
         arm=arm,
         cost=cost,
-        rate=rates.average(list(counting.task_results(counting.by_task(known or counted)).values())),
+        rate=none_counts or rates.average(list(results.values())),
         basis="" if isinstance(basis, Unknown) else basis,
         at_least=any(trial.run.cost_unknown for trial in known),
         on_line=False,
-        possibly=basis if isinstance(basis, Unknown) else Unknown(rates.NO_TASK),
+        possibly=basis if isinstance(basis, Unknown) else unranked,
         lower_bound=bound,
         same_tasks=True,
     )
@@ -272,10 +277,11 @@ def curve(arm: str, runs: Iterable[Observation], switches: Switches = counting.A
     whole line: Wilson's with one run a task, Student's t over tasks with several (at 1 as
     `rates.at_the_edge`).
     """
-    counted = counting.trials(runs, switches)
+    let_in = counting.considered(runs, switches)
+    counted = counting.trials(let_in, switches)
     known = run_costs.priced(counted)
     tasks = counting.by_task(known)
-    basis = run_costs.basis_of(known)
+    basis = counting.why_none_counts(let_in, counted) or run_costs.basis_of(known)
     why = basis.why if isinstance(basis, Unknown) else ""
     return Curve(
         arm=arm,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from lab.analysis.estimates import Unknown
 from lab.analysis.observations import CANCELLED, GRADED, RESOLVED, Observation
 from lab.analysis.rates import TaskResult
 
-Outcome = Literal["resolved", "unresolved", "invalid", "cancelled", "open"]
-OUTCOMES: tuple[Outcome, ...] = ("resolved", "unresolved", "invalid", "cancelled", "open")
+Outcome = Literal["resolved", "unresolved", "invalid", "not_graded", "cancelled", "open"]
+OUTCOMES: tuple[Outcome, ...] = ("resolved", "unresolved", "invalid", "not_graded", "cancelled", "open")
 
 
 # Begins the cluster of a task without a known repository; no repository's name does.
 ALONE = "\0"
+NONE_GRADED = Unknown("none of its runs was graded")
 NO_REPOSITORY = "nobody recorded of which repository the tasks are"
 
 
@@ -31,7 +33,7 @@ AS_USUAL = Switches()
 class Tally(NamedTuple):
     """What became of an arm's runs.
 
-    The five outcomes count the runs that the switches let in and sum to `considered`. `left_out_stepped_in`
+    The six outcomes count the runs that the switches let in and sum to `considered`. `left_out_stepped_in`
     and `left_out_flagged` are the others; together they are `runs`. `flagged` and `stepped_in` count such
     runs among all.
     """
@@ -40,6 +42,7 @@ class Tally(NamedTuple):
     resolved: int
     unresolved: int
     invalid: int
+    not_graded: int
     cancelled: int
     open: int
     left_out_stepped_in: int
@@ -53,7 +56,7 @@ class Tally(NamedTuple):
 
     @property
     def considered(self) -> int:
-        return self.valid + self.invalid + self.cancelled + self.open
+        return self.valid + self.invalid + self.not_graded + self.cancelled + self.open
 
 
 class Trial(NamedTuple):
@@ -69,7 +72,9 @@ def outcome_of(run: Observation) -> Outcome:
         return "open"
     if run.verdict in GRADED:
         return "resolved" if run.verdict == RESOLVED else "unresolved"
-    return "cancelled" if run.exit_reason == CANCELLED else "invalid"
+    if run.exit_reason == CANCELLED:
+        return "cancelled"
+    return "not_graded" if run.not_graded else "invalid"
 
 
 def considered(runs: Iterable[Observation], switches: Switches) -> list[Observation]:
@@ -86,8 +91,18 @@ def trials(runs: Iterable[Observation], switches: Switches) -> list[Trial]:
     return [
         Trial(run, run.verdict == RESOLVED)
         for run in considered(runs, switches)
-        if run.ended and (run.verdict in GRADED or (failures and run.exit_reason != CANCELLED))
+        if run.ended and (run.verdict in GRADED or (failures and run.invalid))
     ]
+
+
+def ungraded(let_in: Iterable[Observation]) -> list[Trial]:
+    """The runs that ended and were never graded: of these nothing but costs is averaged."""
+    return [Trial(run, resolved=False) for run in let_in if run.not_graded]
+
+
+def why_none_counts(let_in: Sequence[Observation], counted: Sequence[Trial]) -> Unknown | None:
+    """The reason where no run counts because those that ended were never graded; None otherwise."""
+    return NONE_GRADED if not counted and any(run.not_graded for run in let_in) else None
 
 
 def tally(runs: Sequence[Observation], switches: Switches) -> Tally:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from lab.engine.errors import ExitOrigin, ExitReason
+
 RESOLVED = "resolved"
 UNRESOLVED = "unresolved"
 GRADED = frozenset({RESOLVED, UNRESOLVED})
 CANCELLED = "cancelled"
+# Reasons that are nobody's answer to the task: a run that ended so is not verified.
+INFRASTRUCTURE = frozenset(
+    reason.value for reason in ExitReason if reason.origin is ExitOrigin.INFRASTRUCTURE
+)
 
 
 class Behaviour(NamedTuple):
@@ -86,6 +92,8 @@ class Observation(NamedTuple):
     # Of the newest attempt: replies, and those of which no call was understood though one was needed.
     replies: int | None = None
     format_errors: int | None = None
+    # Recorded elsewhere, and no request of it was: how many there were, and what they cost, is not known.
+    unrecorded: bool = False
 
     @property
     def graded(self) -> bool:
@@ -97,6 +105,13 @@ class Observation(NamedTuple):
         return self.verdict == RESOLVED
 
     @property
+    def not_graded(self) -> bool:
+        """It ended as runs that are graded do, and nobody verified it: nothing broke."""
+        apart = self.exit_reason == CANCELLED or self.exit_reason in INFRASTRUCTURE
+        return self.ended and not self.verdict and not apart
+
+    @property
     def invalid(self) -> bool:
-        """It ended without a verdict that counts, and nobody cancelled it: nobody failed."""
-        return self.ended and not self.graded and self.exit_reason != CANCELLED
+        """It broke, or its verification did, and nobody cancelled it: nobody failed."""
+        apart = self.graded or self.not_graded or self.exit_reason == CANCELLED
+        return self.ended and not apart

@@ -90,29 +90,36 @@ def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.
     k, most = min(attempts, default=0), max(attempts, default=0)
     some, every = _envelope(results, k, most)
     by_seed = _by_seed(runs, counted, switches)
+    let_in = counting.considered(runs, switches)
+    none_counts = counting.why_none_counts(let_in, counted)
     return ArmRate(
         arm=arm,
-        rate=_rate(counted),
+        rate=_rate(counted, let_in),
         tally=counting.tally(runs, switches),
-        invalid_out=_rate(counting.trials(runs, switches._replace(invalid_as_failures=False))),
-        invalid_as_failures=_rate(counting.trials(runs, switches._replace(invalid_as_failures=True))),
-        without_flagged=_rate(counting.trials(runs, switches._replace(without_flagged=True))),
+        invalid_out=_switched(runs, switches._replace(invalid_as_failures=False)),
+        invalid_as_failures=_switched(runs, switches._replace(invalid_as_failures=True)),
+        without_flagged=_switched(runs, switches._replace(without_flagged=True)),
         k=k,
         most=most,
         unequal=_unequal(k, most),
-        pass_at_k=some,
-        pass_hat_k=every,
-        clustered=_clustered(results),
-        variance=rates.variance(results),
+        pass_at_k=none_counts or some,
+        pass_hat_k=none_counts or every,
+        clustered=none_counts or _clustered(results),
+        variance=none_counts or rates.variance(results),
         seeds=by_seed,
-        seeds_spread=_spread(by_seed),
+        seeds_spread=none_counts or _spread(by_seed),
     )
 
 
-def _rate(counted: Sequence[Trial]) -> Rate:
+def _switched(runs: Sequence[Observation], switches: Switches) -> Rate:
+    return _rate(counting.trials(runs, switches), counting.considered(runs, switches))
+
+
+def _rate(counted: Sequence[Trial], let_in: Sequence[Observation]) -> Rate:
     results = counting.task_results(counting.by_task(counted))
     resolved = sum(trial.resolved for trial in counted)
-    return Rate(rates.average(list(results.values())), resolved, len(counted), len(results))
+    average = counting.why_none_counts(let_in, counted) or rates.average(list(results.values()))
+    return Rate(average, resolved, len(counted), len(results))
 
 
 def _unequal(k: int, most: int) -> str:
@@ -158,10 +165,13 @@ def _clustered(results: Sequence[TaskResult]) -> Clustered | Unknown:
 
 
 def _by_seed(runs: Iterable[Observation], counted: Iterable[Trial], switches: Switches) -> list[SeedRate]:
-    found: dict[int, list[Trial]] = {run.seed: [] for run in counting.considered(runs, switches)}
+    let_in: dict[int, list[Observation]] = {}
+    for run in counting.considered(runs, switches):
+        let_in.setdefault(run.seed, []).append(run)
+    found: dict[int, list[Trial]] = {seed: [] for seed in let_in}
     for trial in counted:
         found[trial.run.seed].append(trial)
-    return [SeedRate(seed, _rate(found[seed])) for seed in sorted(found)]
+    return [SeedRate(seed, _rate(found[seed], let_in[seed])) for seed in sorted(found)]
 
 
 def _spread(seeds: Sequence[SeedRate]) -> float | Unknown:

@@ -19,10 +19,13 @@ NOTHING_MOVES = "all tasks cost and came out the same, and an interval of no wid
 
 
 def dollars_of(run: Observation) -> float | None:
-    """What is known of a run's cost over all attempts; None where nothing is. Without a request it is 0."""
+    """What is known of a run's cost over all attempts; None where nothing is.
+
+    A run that ended before its first request cost 0; one of which no request was recorded may have cost.
+    """
     cost = run.cost
     if cost is None:
-        return 0.0 if run.requests == 0 else None
+        return 0.0 if run.requests == 0 and not run.unrecorded else None
     return cost if math.isfinite(cost) else None
 
 

@@ -26,6 +26,7 @@ from lab.analysis.run_costs import (
     NOTHING_MOVES,
     basis_of,
     dollars_of,
+    has_cost,
     lower_bound,
     mean_cost,
     priced,
@@ -34,7 +35,16 @@ from lab.analysis.run_costs import (
 from lab.analysis.shares import Groups, ratio_shares
 
 BucketName = Literal[
-    "resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge", "whole"
+    "resolved",
+    "failed",
+    "invalid",
+    "not_graded",
+    "cancelled",
+    "open",
+    "retried",
+    "left_out",
+    "judge",
+    "whole",
 ]
 FAILURES_SHOWN = 10
 NO_PRICED_SUCCESS = Unknown("no resolved run has a known cost")
@@ -43,19 +53,21 @@ NO_PRICED_SUCCESS = Unknown("no resolved run has a known cost")
 class Bucket(NamedTuple):
     """A part of the spend: US dollars that are known (None: nothing is), requests without a known cost, runs.
 
-    With `unknown` requests the dollars are "at least". `retried` is what attempts before the newest one cost,
-    of whatever run; the others are the newest attempts'. `left_out` are runs that the switches leave out,
-    with all their attempts. No judge has been paid yet.
+    With `unknown` requests or `unrecorded` runs, of which no request is recorded, the dollars are "at least".
+    `retried` is what attempts before the newest one cost, of whatever run; the others are the newest
+    attempts'. `left_out` are runs that the switches leave out, with all their attempts. No judge has been
+    paid yet.
     """
 
     name: BucketName
     dollars: float | None
     unknown: int
     runs: int
+    unrecorded: int = 0
 
     @property
     def at_least(self) -> bool:
-        return self.dollars is not None and self.unknown > 0
+        return self.dollars is not None and (self.unknown > 0 or self.unrecorded > 0)
 
 
 class Coverage(NamedTuple):
@@ -119,8 +131,9 @@ class ArmSpend(NamedTuple):
 
     `bases`: what a cost rests on (`reported`, `table`, `card`, …) -> dollars known; with more than one there
     is no ratio and no average. `by_attempt` divides by resolved runs, `by_issue` by tasks resolved at least
-    once. Mean costs are of a run, averaged over tasks as rates are. `failures_share` is the failed runs' part
-    of what the resolved and failed cost, its interval that of a ratio over tasks.
+    once. Mean costs are of a run, averaged over tasks as rates are; where no run was graded, `mean` is of
+    those that ended. `failures_share` is the failed runs' part of what the resolved and failed cost, its
+    interval that of a ratio over tasks.
     """
 
     arm: str
@@ -150,6 +163,7 @@ def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.
     """What the runs of one arm cost, and what a resolved issue does."""
     let_in = counting.considered(runs, switches)
     counted = counting.trials(runs, switches)
+    none_counts = counting.why_none_counts(let_in, counted)
     buckets = _buckets(runs, let_in)
     return ArmSpend(
         arm=arm,
@@ -158,12 +172,12 @@ def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.
         bases=_bases(let_in),
         coverage=_coverage(let_in),
         tokens=_tokens(let_in),
-        by_attempt=_per_resolved(counted, by_issue=False),
-        by_issue=_per_resolved(counted, by_issue=True),
-        mean=mean_cost(counted),
-        mean_resolved=mean_cost([trial for trial in counted if trial.resolved]),
-        mean_failed=mean_cost([trial for trial in counted if not trial.resolved]),
-        failures_share=_failures_share(counted),
+        by_attempt=_per_resolved(counted, none_counts, by_issue=False),
+        by_issue=_per_resolved(counted, none_counts, by_issue=True),
+        mean=mean_cost(counting.ungraded(let_in) if none_counts else counted),
+        mean_resolved=none_counts or mean_cost([trial for trial in counted if trial.resolved]),
+        mean_failed=none_counts or mean_cost([trial for trial in counted if not trial.resolved]),
+        failures_share=none_counts or _failures_share(counted),
         dearest_failures=dearest_failures(counted),
     )
 
@@ -184,10 +198,11 @@ class _Part(NamedTuple):
 
     dollars: float | None
     unknown: int
+    unrecorded: bool = False
 
 
 _ORDER: tuple[BucketName, ...] = (
-    *("resolved", "failed", "invalid", "cancelled", "open", "retried", "left_out", "judge"),
+    *("resolved", "failed", "invalid", "not_graded", "cancelled", "open", "retried", "left_out", "judge"),
 )
 
 
@@ -196,7 +211,7 @@ def _buckets(runs: Sequence[Observation], let_in: Sequence[Observation]) -> list
     kept = {run.run for run in let_in}
     for run in runs:
         if run.run not in kept:
-            parts["left_out"].append(_Part(dollars_of(run), run.cost_unknown))
+            parts["left_out"].append(_Part(dollars_of(run), run.cost_unknown, nothing_recorded(run)))
             continue
         outcome = counting.outcome_of(run)
         parts["failed" if outcome == "unresolved" else outcome].append(_newest(run))
@@ -210,11 +225,16 @@ def was_retried(run: Observation) -> bool:
     return bool(run.cost_earlier) or run.cost_earlier_unknown > 0
 
 
+def nothing_recorded(run: Observation) -> bool:
+    """Whether neither a cost nor a request of it is recorded."""
+    return run.unrecorded and not has_cost(run)
+
+
 def _newest(run: Observation) -> _Part:
     whole = dollars_of(run)
     unknown = run.cost_unknown - run.cost_earlier_unknown
     if whole is None:
-        return _Part(None, unknown)
+        return _Part(None, unknown, nothing_recorded(run))
     dollars = whole - (run.cost_earlier or 0.0)
     # All that is known may be what the attempts before cost.
     known = not unknown or dollars > 0 or not was_retried(run)
@@ -224,13 +244,15 @@ def _newest(run: Observation) -> _Part:
 def _bucket(name: BucketName, parts: Sequence[_Part]) -> Bucket:
     known = [part.dollars for part in parts if part.dollars is not None]
     dollars = math.fsum(known) if known or not parts else None
-    return Bucket(name, dollars, sum(part.unknown for part in parts), len(parts))
+    unrecorded = sum(part.unrecorded for part in parts)
+    return Bucket(name, dollars, sum(part.unknown for part in parts), len(parts), unrecorded)
 
 
 def _whole(buckets: Sequence[Bucket], runs: int) -> Bucket:
     known = [bucket.dollars for bucket in buckets if bucket.dollars is not None and bucket.runs]
     unknown = sum(bucket.unknown for bucket in buckets)
-    return Bucket("whole", math.fsum(known) if known or not runs else None, unknown, runs)
+    unrecorded = sum(bucket.unrecorded for bucket in buckets)
+    return Bucket("whole", math.fsum(known) if known or not runs else None, unknown, runs, unrecorded)
 
 
 def _coverage(runs: Sequence[Observation]) -> Coverage:
@@ -262,7 +284,9 @@ def _sum(runs: Iterable[Observation], part: Callable[[Observation], int | None])
 # ---- averages and ratios -----------------------------------------------------------------------------------
 
 
-def _per_resolved(counted: Sequence[Trial], *, by_issue: bool) -> PerResolved:
+def _per_resolved(counted: Sequence[Trial], none_counts: Unknown | None, *, by_issue: bool) -> PerResolved:
+    if none_counts:
+        return PerResolved(none_counts, none_counts, "", at_least=False, runs=0, tasks=0, left_out=0)
     known = priced(counted)
     cost, interval, method = _ratio(counted, known, by_issue=by_issue)
     return PerResolved(

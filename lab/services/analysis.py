@@ -304,6 +304,7 @@ def _observation(
         input_total=whole,
         replies=replies,
         format_errors=format_errors,
+        unrecorded=kind == Experiment.Kind.IMPORTED and not requests,
     )
 
 
@@ -331,6 +332,7 @@ BEHIND: dict[str, str] = {
     "resolved": "resolved",
     "unresolved": "graded and not resolved",
     "invalid": "ended without a verdict, through nobody's failure",
+    "not_graded": "ended and never graded",
     "cancelled": "cancelled",
     "open": "not ended yet",
     "counted": "counted in the rate",
@@ -342,7 +344,7 @@ BEHIND: dict[str, str] = {
     "stepped_in": "runs people stepped into",
     "left_out": "left out by the switches",
     "retried": "with attempts before the newest one",
-    "unpriced": "with requests of unknown cost",
+    "unpriced": "with requests of unknown cost, or of which no request is recorded",
     "first_only": "on tasks that only the first of the pair resolves",
     "second_only": "on tasks that only the second of the pair resolves",
 }
@@ -411,7 +413,7 @@ def _behind(found: Observed, outcome: str) -> list[Observation]:
     chosen: dict[str, Callable[[Observation], bool]] = {
         "": lambda run: True,
         "retried": spending.was_retried,
-        "unpriced": lambda run: run.cost_unknown > 0,
+        "unpriced": lambda run: run.cost_unknown > 0 or spending.nothing_recorded(run),
     }
     if outcome in chosen:
         return [run for run in let_in if chosen[outcome](run)]

@@ -13,7 +13,7 @@ from lab.analysis.cost_plane import NO_SHARED_TASK, Curve, Place
 from lab.analysis.costs import AtLeast
 from lab.analysis.estimates import Estimate, Unknown
 from lab.analysis.run_costs import dollars_of
-from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved
+from lab.analysis.spending import ArmSpend, Bucket, BucketName, PerResolved, nothing_recorded
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
 from lab.services.analysis_costs import any_reported
@@ -38,7 +38,7 @@ from lab.web.charts import known
 ALWAYS: tuple[BucketName, ...] = ("resolved", "failed", "invalid", "retried", "judge")
 MOST_FAILURES = 10
 # What becomes of runs that do not count, in the order in which it is said.
-_ASIDE = ("invalid", "cancelled", "open", "left out")
+_ASIDE = ("invalid", "not graded", "cancelled", "open", "left out")
 
 
 class CostsOf(NamedTuple):
@@ -110,9 +110,12 @@ def token_section(shown: Shown, spends: Sequence[ArmSpend]) -> Section:
             tokens.reasoning,
         )
         cells = [count_cell(part, shown.behind(one.arm), at_least=tokens.unknown > 0) for part in parts]
-        rows.append(
-            shown.row(one.arm, [*cells, count_cell(coverage.requests), count_cell(coverage.with_usage)])
-        )
+        counts = [coverage.requests, coverage.with_usage]
+        if one.whole.unrecorded and not coverage.requests:
+            cells += [count_cell(None, why=_no_request(one)) for _ in counts]
+        else:
+            cells += [count_cell(number) for number in counts]
+        rows.append(shown.row(one.arm, cells))
     plot = charts_costs.tokens(shown, spends)
     panel = Panel(
         "tokens",
@@ -129,12 +132,10 @@ def token_section(shown: Shown, spends: Sequence[ArmSpend]) -> Section:
 def _spend(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
     buckets = [name for name in charts_costs.BUCKET_LOOKS if name in ALWAYS or _used(spends, name)]
     columns = [
-        Column(
-            charts_costs.BUCKET_WORDS[name], (name, f"{name}_unknown_requests", f"{name}_runs"), swatch=name
-        )
+        Column(charts_costs.BUCKET_WORDS[name], _bucket_names(name, f"{name}_runs"), swatch=name)
         for name in buckets
     ]
-    columns.append(Column("whole", ("whole", "whole_unknown_requests", "runs")))
+    columns.append(Column("whole", _bucket_names("whole", "runs")))
     rows = []
     for one in spends:
         by_name = {bucket.name: bucket for bucket in one.buckets}
@@ -164,15 +165,28 @@ def _used(spends: Sequence[ArmSpend], name: BucketName) -> bool:
     )
 
 
+def _bucket_names(name: str, runs: str) -> tuple[str, ...]:
+    """What a file calls the parts of `_bucket_cell`."""
+    return (name, f"{name}_unknown_requests", runs, f"{name}_unrecorded_runs")
+
+
 def _bucket_cell(bucket: Bucket | None, url: str) -> Cell:
     if bucket is None or (not bucket.runs and not bucket.dollars):
-        return Cell("none", (0.0, 0, 0))
-    values = (bucket.dollars, bucket.unknown, bucket.runs)
+        return Cell("none", (0.0, 0, 0, 0))
+    # Of runs without a recorded request nobody knows how many requests of unknown cost there were.
+    unknown = bucket.unknown or (None if bucket.unrecorded else 0)
+    values = (bucket.dollars, unknown, bucket.runs, bucket.unrecorded)
     hint = f"{bucket.runs:,} run{'' if bucket.runs == 1 else 's'}"
     if bucket.dollars is None:
-        return Cell("unknown", values, url, why="of these requests no cost is known")
+        return Cell("unknown", values, url, why=_why_unknown(bucket))
     text = f"{'at least ' if bucket.at_least else ''}{figures.usd(bucket.dollars, places=2)}"
     return Cell(text, values, url, hint=hint)
+
+
+def _why_unknown(bucket: Bucket) -> str:
+    if bucket.unknown:
+        return "of these requests no cost is known"
+    return "no request is recorded"
 
 
 def _per_resolved(shown: Shown, spends: Sequence[ArmSpend]) -> Panel:
@@ -225,10 +239,12 @@ def _left_aside(shown: Shown) -> list[str]:
         dollars = math.fsum(dollars_of(run) or 0.0 for run in aside)
         if not dollars:
             continue
-        kinds = [counting.outcome_of(run) if run.run in let_in else "left out" for run in aside]
+        kinds = [
+            counting.outcome_of(run).replace("_", " ") if run.run in let_in else "left out" for run in aside
+        ]
         counts = [f"{kinds.count(kind):,} {kind}" for kind in _ASIDE if kind in kinds]
         listed = " and ".join([", ".join(counts[:-1]), counts[-1]]) if len(counts) > 1 else counts[0]
-        least = "at least " if any(run.cost_unknown for run in aside) else ""
+        least = "at least " if any(run.cost_unknown or nothing_recorded(run) for run in aside) else ""
         cost = f"{least}{figures.usd(dollars, places=2)}{' together' if len(aside) > 1 else ''}"
         notes.append(f"{shown.name(arm)}: {listed} cost {cost}, which is in no ratio here.")
     return notes
@@ -250,12 +266,16 @@ def _per_resolved_cells(shown: Shown, one: ArmSpend) -> list[Cell]:
         _mean(one.mean_failed, shown.behind(one.arm, outcome="priced_failed")),
         estimate_cell(share, url),
         Cell(_basis(one), (_basis(one),)),
-        missing("there was no request")
+        missing(_no_request(one))
         if covered is None
         else Cell(
             f"{coverage.with_cost:,} of {coverage.requests:,}", (covered,), hint=figures.percent(covered)
         ),
     ]
+
+
+def _no_request(one: ArmSpend) -> str:
+    return "no request is recorded" if one.whole.unrecorded else "there was no request"
 
 
 def _mean(estimate: Estimate | Unknown, url: str) -> Cell:
@@ -299,7 +319,25 @@ def _issue_cell(found: PerResolved, url: str) -> Cell:
 def _nothing_paid(wholes: Sequence[Bucket]) -> str:
     if any(one.dollars is not None for one in wholes):
         return "nothing was paid"
-    return "no cost is known"
+    if any(one.unknown for one in wholes) or not any(one.unrecorded for one in wholes):
+        return "no cost is known"
+    return "no request is recorded"
+
+
+def _none_graded(spends: Sequence[ArmSpend]) -> bool:
+    """Whether no arm has a run that counts, and some only lack a verdict."""
+    runs = {part.name: 0 for one in spends for part in one.buckets}
+    for one in spends:
+        for part in one.buckets:
+            runs[part.name] += part.runs
+    return bool(runs.get("not_graded")) and not (runs["resolved"] or runs["failed"])
+
+
+def _why_undrawn(spends: Sequence[ArmSpend]) -> str:
+    """Why there is no plot of cost against what was resolved."""
+    if _none_graded(spends):
+        return "no run was graded"
+    return _nothing_paid([one.whole for one in spends])
 
 
 def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) -> Panel:
@@ -317,7 +355,7 @@ def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) ->
             shown.row(
                 one.arm,
                 [
-                    amount_cell(one.cost, shown.behind(one.arm, outcome="priced"), dollars=True),
+                    amount_cell(one.cost, _behind_cost(shown, one), dollars=True),
                     share_cell(one.rate),
                     Cell(BASIS_WORDS.get(one.basis, one.basis) or "unknown", (one.basis,)),
                     Cell(
@@ -338,13 +376,20 @@ def _plane(shown: Shown, places: Sequence[Place], spends: Sequence[ArmSpend]) ->
         plots=(plot,) if plot else (),
         table=Table("cost-rate", "Cost and rate", "arm", columns, tuple(rows)),
         notes=tuple(_plane_notes(shown, places)) if plot else (),
-        why="" if plot else _nothing_paid([one.whole for one in spends]),
+        why="" if plot else _why_undrawn(spends),
     )
+
+
+def _behind_cost(shown: Shown, place: Place) -> str:
+    """The runs that its mean cost is of."""
+    outcome = "not_graded" if place.rate == counting.NONE_GRADED else "priced"
+    return shown.behind(place.arm, outcome=outcome)
 
 
 def _ranked(place: Place) -> bool:
     """Whether it is held against other arms' costs."""
-    return bool(place.basis) and place.possibly != Unknown(NO_SHARED_TASK)
+    rated = place.rate != counting.NONE_GRADED
+    return bool(place.basis) and rated and place.possibly != Unknown(NO_SHARED_TASK)
 
 
 def _bases_note(bases: Iterable[str]) -> list[str]:
@@ -412,7 +457,7 @@ def _curve(shown: Shown, curves: Sequence[Curve], spends: Sequence[ArmSpend]) ->
         table=Table("within-budget", "Resolved within a budget", "arm", columns, tuple(rows)),
         more=(_steps(shown, curves),),
         notes=tuple(_bases_note(_bases(spends))),
-        why="" if plot else _nothing_paid([one.whole for one in spends]),
+        why="" if plot else _why_undrawn(spends),
     )
 
 
@@ -448,7 +493,7 @@ def _steps(shown: Shown, curves: Sequence[Curve]) -> Table:
 def _no_failure(spends: Sequence[ArmSpend]) -> str:
     failed = [part for one in spends for part in one.buckets if part.name == "failed" and part.runs]
     if not failed:
-        return "no run failed"
+        return "no run was graded" if _none_graded(spends) else "no run failed"
     known = any(part.dollars is not None for part in failed)
     return "no failed run cost anything" if known else "no failed run has a known cost"
 

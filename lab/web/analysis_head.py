@@ -84,6 +84,7 @@ def _parts(shown: Shown) -> list[Part]:
     counts_as = "counted as failures" if shown.selection.invalid == "failures" else "shown apart"
     apart = (
         (found.invalid, f"invalid, {counts_as}", "invalid", "invalid", "bolt"),
+        (found.not_graded, "not graded", "not_graded", "queued", "queued"),
         (found.cancelled, "cancelled", "cancelled", "cancelled", "cancelled"),
         (found.open, "open, so all of this is preliminary", "open", "running", "running"),
         (found.flagged, "flagged", "flagged", "flagged", "flag"),

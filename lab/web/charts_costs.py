@@ -23,6 +23,7 @@ BUCKET_WORDS: dict[BucketName, str] = {
     "resolved": "resolved",
     "failed": "failed",
     "invalid": "invalid",
+    "not_graded": "not graded",
     "cancelled": "cancelled",
     "open": "open",
     "retried": "retried",
@@ -37,6 +38,7 @@ BUCKET_LOOKS: dict[BucketName, tuple[str, str]] = {
     "resolved": ("@resolved", ""),
     "failed": ("@unresolved", "/"),
     "invalid": ("@invalid", "x"),
+    "not_graded": ("@ink-3", "/"),
     "cancelled": ("@queued", "."),
     "open": ("@running", "-"),
     "retried": ("@paused", "\\"),
@@ -51,7 +53,7 @@ def spend(shown: Shown, arms: Sequence[ArmSpend], buckets: Sequence[BucketName])
     totals = [sum(part.dollars or 0 for part in one.buckets) for one in arms]
     if not any(totals):
         return None
-    at_least = [any(part.unknown for part in one.buckets) for one in arms]
+    at_least = [one.whole.at_least for one in arms]
     return Plot(
         "spend",
         "Spend by what it went into",

@@ -17,6 +17,8 @@ RUNS = [
     run(5, verdict="", ended=False, exit_reason=""),
     run(6, stepped_in=True),
     run(7, verdict="unparsed"),
+    run(8, verdict="", exit_reason="max_turns"),
+    run(9, verdict="", exit_reason="unknown"),
 ]
 
 
@@ -26,7 +28,12 @@ def numbers(found: list[Observation]) -> list[int]:
 
 def test_each_run_has_one_outcome() -> None:
     outcomes = [counting.outcome_of(one) for one in RUNS]
-    assert outcomes == ["resolved", "unresolved", "invalid", "cancelled", "open", "resolved", "invalid"]
+    assert outcomes == [
+        *("resolved", "unresolved", "invalid", "cancelled", "open", "resolved", "invalid"),
+        *("not_graded", "invalid"),
+    ]
+    assert [one.run for one in RUNS if one.invalid] == [3, 7, 9]
+    assert [one.run for one in RUNS if one.not_graded] == [8]
 
 
 def test_only_graded_runs_count_and_those_people_stepped_into_do_not() -> None:
@@ -36,7 +43,7 @@ def test_only_graded_runs_count_and_those_people_stepped_into_do_not() -> None:
 
 def test_the_switches() -> None:
     assert numbers([one.run for one in counting.trials(RUNS, Switches(invalid_as_failures=True))]) == [
-        *(1, 2, 3, 7)
+        *(1, 2, 3, 7, 9)
     ]
     assert numbers([one.run for one in counting.trials(RUNS, Switches(without_flagged=True))]) == [1]
     assert numbers([one.run for one in counting.trials(RUNS, Switches(stepped_in=True))]) == [1, 2, 6]
@@ -44,8 +51,9 @@ def test_the_switches() -> None:
 
 def test_what_is_left_out_is_counted_beside_it() -> None:
     found = counting.tally(RUNS, Switches(without_flagged=True))
-    assert (found.runs, found.considered, found.left_out_stepped_in, found.left_out_flagged) == (7, 5, 1, 1)
-    assert (found.resolved, found.unresolved, found.invalid, found.cancelled, found.open) == (1, 0, 2, 1, 1)
+    assert (found.runs, found.considered, found.left_out_stepped_in, found.left_out_flagged) == (9, 7, 1, 1)
+    assert (found.resolved, found.unresolved, found.invalid, found.cancelled, found.open) == (1, 0, 3, 1, 1)
+    assert found.not_graded == 1
 
 
 @given(runs=observations(), chosen=switches)

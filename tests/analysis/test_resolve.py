@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
-from lab.analysis import rates, resolve
+from lab.analysis import counting, rates, resolve
 from lab.analysis.counting import Switches
 from lab.analysis.estimates import Estimate, Interval, Unknown
 from lab.analysis.observations import Observation
@@ -200,3 +200,17 @@ def test_repositories_that_came_out_the_same_have_no_interval_by_rounding() -> N
         for number, verdict in enumerate(("resolved", "unresolved", "unresolved"), start=1)
     ]
     assert resolve.of_arm(ARM, runs).clustered == Unknown("all repositories came out the same")
+
+
+def test_an_arm_that_nobody_graded_has_no_rate_and_no_failures() -> None:
+    runs = [run(number, task=f"t{number}", verdict="") for number in (1, 2, 3)]
+    ungraded = Unknown("none of its runs was graded")
+    for chosen in (counting.AS_USUAL, Switches(invalid_as_failures=True)):
+        found = resolve.of_arm(ARM, runs, chosen)
+        assert found.rate.estimate == found.invalid_as_failures.estimate == ungraded
+        assert (
+            found.clustered == found.variance == found.pass_at_k == found.seeds[0].rate.estimate == ungraded
+        )
+        assert (found.tally.not_graded, found.tally.invalid) == (3, 0)
+    beside = resolve.of_arm(ARM, [*runs, run(4, task="t4")])
+    assert (beside.rate.runs, beside.invalid_as_failures.runs) == (1, 1)

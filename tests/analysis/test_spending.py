@@ -50,19 +50,21 @@ def test_every_dollar_is_in_one_bucket() -> None:
         run(4, cost=8.0, verdict="", exit_reason="cancelled"),
         run(5, cost=16.0, verdict="", ended=False),
         run(6, cost=32.0, stepped_in=True, cost_earlier=1.0),
+        run(7, cost=64.0, verdict="", exit_reason="max_turns"),
     ]
     found = spending.of_arm(ARM, runs)
     assert {one.name: (one.dollars, one.runs) for one in found.buckets} == {
         "resolved": (1.0, 1),
         "failed": (1.5, 1),
         "invalid": (4.0, 1),
+        "not_graded": (64.0, 1),
         "cancelled": (8.0, 1),
         "open": (16.0, 1),
         "retried": (0.5, 1),
         "left_out": (32.0, 1),
         "judge": (0.0, 0),
     }
-    assert found.whole == Bucket("whole", 63.0, 0, 6)
+    assert found.whole == Bucket("whole", 127.0, 0, 7)
 
 
 def test_a_first_attempt_is_no_retry() -> None:
@@ -104,6 +106,41 @@ def test_a_run_that_asked_nothing_cost_nothing() -> None:
     found = spending.of_arm(ARM, runs)
     assert not found.whole.unknown
     assert found.by_attempt.runs == 13
+
+
+def test_a_run_of_which_no_request_is_recorded_has_no_known_cost() -> None:
+    bare = {"requests": 0, "cost": None, "cost_basis": "unknown", "unrecorded": True}
+    alone = spending.of_arm(ARM, [run(1, **bare), run(2, task="t2", verdict="unresolved", **bare)])
+    assert bucket(alone, "resolved") == Bucket("resolved", None, 0, 1, 1)
+    assert alone.whole == Bucket("whole", None, 0, 2, 2)
+    assert alone.by_attempt.cost == alone.mean == Unknown("no run has a known cost")
+    beside = spending.of_arm(ARM, [*priced(), run(50, task="t50", **bare), run(51, stepped_in=True, **bare)])
+    assert (beside.by_attempt.left_out, beside.by_attempt.runs) == (1, 12)
+    assert beside.whole.at_least
+    assert bucket(beside, "left_out") == Bucket("left_out", None, 0, 1, 1)
+    billed = spending.of_arm(ARM, [run(1, **{**bare, "cost": 2.0, "cost_basis": "reported"})])
+    assert billed.whole == Bucket("whole", 2.0, 0, 1)
+
+
+def test_paid_runs_that_nobody_graded_have_a_mean_cost_and_no_cost_per_resolved_issue() -> None:
+    runs = [run(number, task=f"t{number}", verdict="", cost=float(number)) for number in (1, 2, 3)]
+    found = spending.of_arm(ARM, runs)
+    assert isinstance(found.mean, Estimate)
+    assert found.mean.value == 2.0
+    ungraded = Unknown("none of its runs was graded")
+    for each in (found.by_attempt.cost, found.by_issue.cost, found.failures_share, found.mean_failed):
+        assert each == ungraded
+    (place,) = spending.plane([ARM], runs)
+    assert (place.cost, place.rate, place.on_line) == (found.mean, ungraded, False)
+    assert spending.curve(ARM, runs).why == ungraded.why
+
+
+def test_an_arm_that_nobody_graded_takes_no_other_off_the_line() -> None:
+    ungraded = [run(80 + number, arm="2.1.aa", task=f"u{number}", verdict="") for number in range(3)]
+    alone = spending.plane([ARM], priced())
+    both = spending.plane([ARM, "2.1.aa"], [*priced(), *ungraded])
+    assert both[0] == alone[0]
+    assert not both[1].on_line
 
 
 def test_bases_are_never_mixed_in_one_ratio() -> None:

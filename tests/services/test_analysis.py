@@ -171,6 +171,31 @@ def test_costs_are_the_labs_or_what_providers_reported() -> None:
 
 
 @database
+def test_of_an_imported_run_without_requests_nothing_is_known_and_a_launched_one_asked_nothing() -> None:
+    arm, task = _arm_and_task()
+    run = ended(arm, task, calls=0, cost=None)
+    chosen = Selection(experiments=(arm.experiment_id,))
+    assert not see(chosen).observations[0].unrecorded
+    assert analysis.runs_behind(see(chosen), outcome="unpriced") == []
+    Experiment.objects.filter(pk=arm.experiment_id).update(kind=Experiment.Kind.IMPORTED)
+    assert see(chosen).observations[0].unrecorded
+    assert analysis.runs_behind(see(chosen), outcome="unpriced") == [run.pk]
+    RunFacts.objects.update(calls=4)
+    assert not see(chosen).observations[0].unrecorded
+
+
+@database
+def test_runs_that_nobody_graded_are_behind_a_number_of_their_own() -> None:
+    arm, task = _arm_and_task()
+    graded, ungraded = ended(arm, task), ended(arm, task, "", seed=2)
+    Run.objects.update(exit_reason="agent")
+    found = see()
+    assert analysis.runs_behind(found, outcome="not_graded") == [ungraded.pk]
+    assert analysis.runs_behind(found, outcome="invalid") == []
+    assert analysis.runs_behind(found, outcome="counted") == [graded.pk]
+
+
+@database
 def test_a_run_that_has_not_begun_is_open_and_nothing_is_known_of_it() -> None:
     run = builders.run()
     (one,) = see(Selection(experiments=(run.experiment_id,))).observations

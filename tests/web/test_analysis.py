@@ -17,7 +17,7 @@ from django.http import QueryDict
 from django.test import Client
 from django.utils import timezone
 
-from lab.models import Call, Flag, Model, Run, RunFacts, Task
+from lab.models import Call, Experiment, Flag, Model, Run, RunFacts, Task
 from lab.services.analysis import Selection
 from tests import builders
 from tests.web import analysed
@@ -454,3 +454,45 @@ def test_names_that_hold_markup_are_text(viewer: Client, made: Analysed) -> None
     text = page_of(viewer)
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
+
+
+def test_what_imported_verdicts_without_a_request_cost_is_unknown_and_never_nothing(
+    viewer: Client, made: Analysed
+) -> None:
+    Experiment.objects.update(kind=Experiment.Kind.IMPORTED)
+    RunFacts.objects.update(calls=0, cost=None, cost_basis="unknown")
+    query = f"experiment={made.experiment.pk}"
+    text = page_of(viewer, f"/analysis/?{query}")
+    assert "no request is recorded" in text
+    assert "there was no request" not in text
+    assert "$0.00" not in text
+    first = table_of(viewer, "spend", query)[0]
+    assert (first["whole"], first["whole_unknown_requests"], first["whole_unrecorded_runs"]) == ("", "", "80")
+    assert (first["resolved"], first["failed"], first["invalid"]) == ("", "", "0.0")
+    assert table_of(viewer, "tokens", query)[0]["requests"] == ""
+    Experiment.objects.update(kind=Experiment.Kind.LAUNCHED)
+    first = table_of(viewer, "spend", query)[0]
+    assert (first["whole"], first["whole_unknown_requests"], first["whole_unrecorded_runs"]) == (
+        "0.0",
+        "0",
+        "0",
+    )
+
+
+def test_runs_that_nobody_graded_are_no_failures_and_show_what_they_cost(
+    viewer: Client, made: Analysed
+) -> None:
+    RunFacts.objects.update(verdict="")
+    text = page_of(viewer)
+    assert "0 valid" in text
+    assert "160 not graded" in text
+    assert "none of its runs was graded" in text
+    assert "no run was graded" in text
+    for wrong in ("invalid, shown apart", "nothing was paid", "no run has a known cost", "no run failed"):
+        assert wrong not in text
+    first = table_of(viewer, "resolve-rate", "invalid=failures")[0]
+    assert (first["resolve_rate"], first["rate_invalid_as_failures"]) == ("", "")
+    spent = table_of(viewer, "spend")[0]
+    assert (spent["not_graded"], spent["invalid"], spent["whole"]) == ("20.0", "0.0", "20.0")
+    assert close(table_of(viewer, "cost-rate")[0]["mean_cost"], 0.25)
+    assert runs_at(viewer, "/analysis/runs/?outcome=not_graded") == made.of("A") | made.of("B")
