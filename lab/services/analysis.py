@@ -270,6 +270,7 @@ def _observation(
     ended = status == Run.Status.ENDED
     # An imported run without changed files may be one whose patch nobody recorded.
     files_known = ended and not (kind == Experiment.Kind.IMPORTED and not files)
+    unrecorded = kind == Experiment.Kind.IMPORTED and not requests
     return Observation(
         run=run,
         experiment=experiment,
@@ -282,7 +283,7 @@ def _observation(
         exit_reason=exit_reason,
         flagged=run in flagged,
         stepped_in=bool(limits_changed or got_message),
-        steps=steps,
+        steps=None if unrecorded and not steps else steps,
         requests=requests or 0,
         usage_unknown=usage_unknown or 0,
         input_uncached=uncached,
@@ -304,7 +305,7 @@ def _observation(
         input_total=whole,
         replies=replies,
         format_errors=format_errors,
-        unrecorded=kind == Experiment.Kind.IMPORTED and not requests,
+        unrecorded=unrecorded,
     )
 
 

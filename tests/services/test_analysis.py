@@ -178,7 +178,8 @@ def test_of_an_imported_run_without_requests_nothing_is_known_and_a_launched_one
     assert not see(chosen).observations[0].unrecorded
     assert analysis.runs_behind(see(chosen), outcome="unpriced") == []
     Experiment.objects.filter(pk=arm.experiment_id).update(kind=Experiment.Kind.IMPORTED)
-    assert see(chosen).observations[0].unrecorded
+    (imported,) = see(chosen).observations
+    assert (imported.unrecorded, imported.steps) == (True, None)
     assert analysis.runs_behind(see(chosen), outcome="unpriced") == [run.pk]
     RunFacts.objects.update(calls=4)
     assert not see(chosen).observations[0].unrecorded
