@@ -47,7 +47,9 @@ def path_of(experiment: Experiment, what: str) -> str:
 def buttons(experiment: Experiment) -> str:
     experiment.refresh_from_db()
     asks = experiment_asks.asks_of(experiment)
-    return render_to_string("experiments/_asks.html", {"experiment": experiment, "asks": asks}, HttpRequest())
+    parts = ("experiments/_asks.html", "experiments/_head_more.html")
+    context = {"experiment": experiment, "asks": asks}
+    return "".join(render_to_string(part, context, HttpRequest()) for part in parts)
 
 
 def offered(experiment: Experiment) -> set[str]:
