@@ -16,11 +16,11 @@ from django.urls import path
 from django.views.decorators.http import require_http_methods
 
 from lab.engine.errors import InvalidValueError
-from lab.engine.limits import UNITS, as_typed, parse_limit
+from lab.engine.limits import UNITS, parse_limit
 from lab.models import Experiment, HarnessVersion, Model, Preflight, Role
 from lab.services import budgets, experiment_asks, harness_pages, preflights
 from lab.services.errors import FieldErrors
-from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in, row_number
+from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in, row_number, typed_amounts
 from lab.web.http import for_role, signed_in
 
 Typed = dict[str, str | None]
@@ -109,9 +109,9 @@ def _add_arm(request: HttpRequest, experiment: Experiment, by: User) -> str:
         )
     if model is None:
         errors["models"] = f"models: {_NOT_CHOSEN}"
-    limits: Typed = {}
+    limits: dict[str, str | None] = {}
     try:
-        limits = _typed(request, LIMIT_LABELS, "no limit")
+        limits = typed_amounts(request.POST, LIMIT_LABELS)
     except FieldErrors as error:
         errors |= error.errors
     if version is None or model is None or errors:
@@ -141,7 +141,7 @@ def _unread(request: HttpRequest) -> dict[str, str]:
 
 def _budget(request: HttpRequest, experiment: Experiment, by: User) -> str:
     """Raises: FieldErrors."""
-    typed = _typed(request, {**budgets.LABELS, "concurrency": ""}, "no limit")
+    typed = typed_amounts(request.POST, {**budgets.LABELS, "concurrency": ""})
     if not typed and "goes_on" not in request.POST:
         raise FieldErrors({"form": "Nothing was typed; write a new budget or go back."})
     said, errors = [], dict[str, str]()
@@ -252,28 +252,6 @@ def _row(
         can_be_lifted=lifted and name not in NEVER_LIFTED,
         error=beside_its_field(name, errors.get(name, "")),
     )
-
-
-def _typed(request: HttpRequest, names: dict[str, str], none: str) -> Typed:
-    """What was typed, empty fields left out; None is a limit that is lifted.
-
-    Raises:
-        FieldErrors: a number and "no limit" for the same name.
-    """
-    typed: Typed = {}
-    errors = {}
-    for name in names:
-        text = request.POST.get(name, "").strip()
-        if f"{name}_none" in request.POST:
-            typed[name] = None
-            if text:
-                both = f"“{as_typed(text)}” and “{none}” are both given"
-                errors[name] = f"{both}; write a number or tick {none}, not both"
-        elif text:
-            typed[name] = text
-    if errors:
-        raise FieldErrors(errors)
-    return typed
 
 
 def _chosen_version(request: HttpRequest) -> HarnessVersion | None:

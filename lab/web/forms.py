@@ -16,6 +16,7 @@ from lab.engine.limits import UNITS, as_typed
 from lab.models import HarnessVersion, Model, Task, TaskSet
 from lab.services import harness_pages, overview, preflights
 from lab.services.endpoint_fields import looks_like_key
+from lab.services.errors import FieldErrors
 
 LIMIT_LABELS = {
     "max_steps": "Steps",
@@ -82,6 +83,28 @@ class LimitField:
     none: bool
     can_be_lifted: bool
     errors: list[str]
+
+
+def typed_amounts(fields: Mapping[str, str], names: Iterable[str]) -> dict[str, str | None]:
+    """What was typed in the fields of these names, empty ones left out; None where "no limit" is ticked.
+
+    Raises:
+        FieldErrors: a number and "no limit" for the same name; every such name at once.
+    """
+    typed: dict[str, str | None] = {}
+    errors = {}
+    for name in names:
+        text = fields.get(name, "").strip()
+        if f"{name}_none" in fields:
+            typed[name] = None
+            if text:
+                both = f"“{as_typed(text)}” and “no limit” are both given"
+                errors[name] = f"{both}; write a number or tick no limit, not both"
+        elif text:
+            typed[name] = text
+    if errors:
+        raise FieldErrors(errors)
+    return typed
 
 
 def numbers_in(texts: Iterable[str]) -> list[int]:

@@ -12,12 +12,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
 from django.views.decorators.http import require_http_methods, require_POST
 
-from lab.engine.limits import UNITS, as_typed
+from lab.engine.limits import UNITS
 from lab.models import Role, Run
 from lab.services import controls, limits, preflights
 from lab.services.errors import FieldErrors
 from lab.services.facts import facts_of
-from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in
+from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in, typed_amounts
 from lab.web.http import for_role, signed_in
 
 
@@ -83,7 +83,9 @@ def limit(request: HttpRequest, run_id: int) -> HttpResponseBase:
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
-            said = controls.ask_limits(run=run, by=signed_in(request), typed=_typed(request))
+            said = controls.ask_limits(
+                run=run, by=signed_in(request), typed=typed_amounts(request.POST, LIMIT_LABELS)
+            )
         except FieldErrors as error:
             errors = error.errors
         else:
@@ -133,28 +135,6 @@ def _used(run: Run, name: str) -> str:
     if name == "max_context_tokens" and limits.context_is_estimated(run=run):
         how = "about "
     return f"{how}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
-
-
-def _typed(request: HttpRequest) -> dict[str, str | None]:
-    """What was typed, empty fields left out; None is "no limit".
-
-    Raises:
-        FieldErrors: a number and "no limit" for the same limit.
-    """
-    typed: dict[str, str | None] = {}
-    errors = {}
-    for name in LIMIT_LABELS:
-        text = request.POST.get(name, "").strip()
-        if f"{name}_none" in request.POST:
-            typed[name] = None
-            if text:
-                both = f"“{as_typed(text)}” and “no limit” are both given"
-                errors[name] = f"{both}; write a number or tick no limit, not both"
-        elif text:
-            typed[name] = text
-    if errors:
-        raise FieldErrors(errors)
-    return typed
 
 
 def _is_script(request: HttpRequest) -> bool:
