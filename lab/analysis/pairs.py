@@ -18,8 +18,8 @@ ONE_ATTEMPT = "exact McNemar test, Tango's interval"
 SEVERAL = "paired t test on task means"
 
 
-class OnlyOne(NamedTuple):
-    """A task that one arm resolved at least once and the other never, with the runs of both."""
+class BothTried(NamedTuple):
+    """A task that both arms tried, with the runs of both."""
 
     task: str
     first_runs: tuple[int, ...]
@@ -35,7 +35,7 @@ class PairResult(NamedTuple):
     all pairs that were compared together and have a p value (`tests_among`). `detectable` is the smallest
     difference that so many tasks would show with power 0.8, `detectable_method` says how that is known.
     `unpaired_error` is the standard error if tasks were not paired, `correlation` that of the task means.
-    `first_only` and `second_only` are the tasks that just one resolves.
+    `both`, `first_only`, `second_only` and `neither` are those tasks by who resolved them at least once.
     """
 
     first: str
@@ -58,8 +58,10 @@ class PairResult(NamedTuple):
     unpaired_error: float | Unknown
     correlation: float | Unknown
     clustered: ClusteredDifference | Unknown
-    first_only: list[OnlyOne]
-    second_only: list[OnlyOne]
+    both: list[BothTried]
+    first_only: list[BothTried]
+    second_only: list[BothTried]
+    neither: list[BothTried]
 
 
 def tests_among(pairs: Iterable[PairResult]) -> int:
@@ -120,7 +122,7 @@ def _tried(runs: Iterable[Observation], switches: Switches) -> _Tried:
 def _compared(first: str, second: str, firsts: _Tried, seconds: _Tried) -> PairResult:
     both = sorted(firsts.results.keys() & seconds.results.keys())
     pairs = [(firsts.results[task], seconds.results[task]) for task in both]
-    first_only, second_only = _only(both, firsts, seconds)
+    by_outcome = _by_outcome(both, firsts, seconds)
     common = _Common(
         first=first,
         second=second,
@@ -131,8 +133,10 @@ def _compared(first: str, second: str, firsts: _Tried, seconds: _Tried) -> PairR
         first_rate=rates.average([one for one, _ in pairs]),
         second_rate=rates.average([other for _, other in pairs]),
         clustered=_clustered(pairs),
-        first_only=first_only,
-        second_only=second_only,
+        both=by_outcome[True, True],
+        first_only=by_outcome[True, False],
+        second_only=by_outcome[False, True],
+        neither=by_outcome[False, False],
     )
     if all(one.attempts == other.attempts == 1 for one, other in pairs):
         return _one_attempt(common, pairs)
@@ -151,8 +155,10 @@ class _Common(NamedTuple):
     first_rate: Estimate | Unknown
     second_rate: Estimate | Unknown
     clustered: ClusteredDifference | Unknown
-    first_only: list[OnlyOne]
-    second_only: list[OnlyOne]
+    both: list[BothTried]
+    first_only: list[BothTried]
+    second_only: list[BothTried]
+    neither: list[BothTried]
 
 
 Pairs = Sequence[tuple[TaskResult, TaskResult]]
@@ -246,11 +252,14 @@ def _unequal(pairs: Pairs) -> str:
     return f"on {differing:,} of {len(pairs):,} tasks the two have different numbers of runs"
 
 
-def _only(both: Sequence[str], firsts: _Tried, seconds: _Tried) -> tuple[list[OnlyOne], list[OnlyOne]]:
-    """The tasks that only the first resolves, and those that only the second does."""
-    found: dict[bool, list[OnlyOne]] = {True: [], False: []}
-    for task in both:
-        one, other = firsts.results[task].successes > 0, seconds.results[task].successes > 0
-        if one != other:
-            found[one].append(OnlyOne(task, firsts.runs[task], seconds.runs[task]))
-    return found[True], found[False]
+def _by_outcome(
+    tasks: Sequence[str], firsts: _Tried, seconds: _Tried
+) -> dict[tuple[bool, bool], list[BothTried]]:
+    """The tasks by whether the first and whether the second resolved them at least once."""
+    found: dict[tuple[bool, bool], list[BothTried]] = {
+        (one, other): [] for one in (True, False) for other in (True, False)
+    }
+    for task in tasks:
+        outcome = (firsts.results[task].successes > 0, seconds.results[task].successes > 0)
+        found[outcome].append(BothTried(task, firsts.runs[task], seconds.runs[task]))
+    return found

@@ -346,8 +346,10 @@ BEHIND: dict[str, str] = {
     "left_out": "left out by the switches",
     "retried": "with attempts before the newest one",
     "unpriced": "with requests of unknown cost, or of which no request is recorded",
+    "both": "on tasks that both of the pair resolve",
     "first_only": "on tasks that only the first of the pair resolves",
     "second_only": "on tasks that only the second of the pair resolves",
+    "neither": "on tasks that both of the pair tried and neither resolves",
 }
 
 
@@ -362,7 +364,7 @@ def runs_behind(
 ) -> list[int]:
     """The runs behind a number, by their ids.
 
-    `outcome` is a key of `BEHIND`, "" for all that the switches let in; `first_only` and `second_only` are of
+    `outcome` is a key of `BEHIND`, "" for all that the switches let in; those of a pair are of
     `selection.pair`, runs of both arms. `task` is a slug or a key. Outcomes count the runs that the switches
     let in, save `all`, `flagged`, `stepped_in` and `left_out`, which count all.
 
@@ -393,11 +395,19 @@ _COUNTED: dict[str, Callable[[Trial], bool]] = {
 }
 
 
+_OF_A_PAIR: dict[str, Callable[[pairs.PairResult], list[pairs.BothTried]]] = {
+    "both": lambda pair: pair.both,
+    "first_only": lambda pair: pair.first_only,
+    "second_only": lambda pair: pair.second_only,
+    "neither": lambda pair: pair.neither,
+}
+
+
 def _behind(found: Observed, outcome: str) -> list[Observation]:
     switches = found.selection.switches
     let_in = counting.considered(found.observations, switches)
-    if outcome in ("first_only", "second_only"):
-        return _only_one(found, outcome)
+    if outcome in _OF_A_PAIR:
+        return _of_a_pair(found, outcome)
     if outcome in _COUNTED:
         trials = counting.trials(found.observations, switches)
         return [trial.run for trial in trials if _COUNTED[outcome](trial)]
@@ -421,11 +431,10 @@ def _behind(found: Observed, outcome: str) -> list[Observation]:
     return [run for run in let_in if counting.outcome_of(run) == outcome]
 
 
-def _only_one(found: Observed, outcome: str) -> list[Observation]:
+def _of_a_pair(found: Observed, outcome: str) -> list[Observation]:
     if found.selection.pair is None:
         raise InvalidValueError("outcome", outcome, "is of a pair; name two arms, pair=… twice")
     first, second = found.selection.pair
     result = pairs.compare(first, second, found.observations, found.selection.switches)
-    only = result.first_only if outcome == "first_only" else result.second_only
-    numbers = {run for one in only for run in (*one.first_runs, *one.second_runs)}
+    numbers = {run for one in _OF_A_PAIR[outcome](result) for run in (*one.first_runs, *one.second_runs)}
     return [run for run in found.observations if run.run in numbers]

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from lab.analysis.cost_plane import CostDifference
 from lab.analysis.estimates import Interval, Unknown
-from lab.analysis.pairs import OnlyOne, PairResult, tests_among
+from lab.analysis.pairs import BothTried, PairResult, tests_among
 from lab.render import figures
 from lab.render.tables import Cell, Column, Row, Table, missing
 from lab.render.text import cut_in_the_middle
@@ -107,7 +107,7 @@ def _pair(shown: Shown, one: PairResult, chosen: Chosen, pairs: Sequence[PairRes
         _clustered(one),
         _cost(chosen.cost),
         _overlap(one, first.name, second.name),
-        _discordant(one, first.letter, second.letter),
+        _discordant(shown, one, first.letter, second.letter),
         [
             _only(shown, first.name, one.first_only, _runs_of(shown, one, "first_only")),
             _only(shown, second.name, one.second_only, _runs_of(shown, one, "second_only")),
@@ -183,32 +183,32 @@ def _overlap(one: PairResult, first: str, second: str) -> str:
     return "; ".join(words)
 
 
-def _discordant(one: PairResult, first: str, second: str) -> Table | None:
+def _discordant(shown: Shown, one: PairResult, first: str, second: str) -> Table | None:
     if one.table is None:
         return None
     columns = (
         Column(f"{second}: resolved", ("second_resolved",)),
         Column(f"{second}: unresolved", ("second_unresolved",)),
     )
+
+    def cell(outcome: str, number: int) -> Cell:
+        return Cell(f"{number:,}", (number,), url=_runs_of(shown, one, outcome) if number else "")
+
     table = one.table
     rows = (
-        Row(f"{first}: resolved", (_count(table.both), _count(table.first_only))),
-        Row(f"{first}: unresolved", (_count(table.second_only), _count(table.neither))),
+        Row(f"{first}: resolved", (cell("both", table.both), cell("first_only", table.first_only))),
+        Row(f"{first}: unresolved", (cell("second_only", table.second_only), cell("neither", table.neither))),
     )
     return Table("discordant", "Tasks by what both did", "", columns, rows)
 
 
-def _count(number: int) -> Cell:
-    return Cell(f"{number:,}", (number,))
-
-
 def _runs_of(shown: Shown, one: PairResult, outcome: str) -> str:
-    """The address of both arms' runs on the tasks that one alone resolves."""
+    """The address of both arms' runs on the tasks of one outcome."""
     selection = dataclasses.replace(shown.selection, pair=(one.first, one.second))
     return f"{reverse('analysis_runs')}?{selection.query()}&outcome={outcome}"
 
 
-def _only(shown: Shown, arm: str, tasks: Sequence[OnlyOne], url: str) -> Only:
+def _only(shown: Shown, arm: str, tasks: Sequence[BothTried], url: str) -> Only:
     found = []
     for one in tasks[:NAMED]:
         runs = [*one.first_runs[:1], *one.second_runs[:1]]
@@ -283,7 +283,7 @@ def _pair_row(shown: Shown, one: PairResult) -> Row:
     url = shown.page("paired", pair=(one.first, one.second))
     difference = one.difference
     cells = (
-        _count(one.tasks),
+        Cell(f"{one.tasks:,}", (one.tasks,)),
         rate_cells(one.first_rate)[0]._replace(strong=False),
         rate_cells(one.second_rate)[0]._replace(strong=False),
         missing(difference.why)

@@ -456,7 +456,8 @@ def test_the_runs_behind_a_number() -> None:
     paired = dataclasses.replace(found.selection, pair=(key, other_key))
     with_pair = found._replace(selection=paired)
     assert analysis.runs_behind(with_pair, outcome="first_only") == [resolved.pk, failed.pk]
-    assert analysis.runs_behind(with_pair, outcome="second_only") == []
+    for outcome in ("both", "second_only", "neither"):
+        assert analysis.runs_behind(with_pair, outcome=outcome) == []
 
 
 @database

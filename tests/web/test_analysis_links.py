@@ -199,3 +199,22 @@ def test_every_link_of_the_page_answers_with_runs(viewer: Client) -> None:
     for name in ("/analysis/?", "/analysis/choose/", "/compare/", "/experiments/"):
         for link in analysed.links_of(text, name)[:12]:
             assert viewer.get(link).status_code in (200, 302), link
+
+
+def test_each_kind_of_task_of_a_pair_lists_the_runs_of_both_arms(viewer: Client) -> None:
+    made = analysed.make()
+    page = viewer.get(f"/analysis/?experiment={made.experiment.pk}&seed=1").content.decode()
+    first, second = ([count > 0 for count in counts] for counts in analysed.SUCCESSES.values())
+    names = {
+        (True, True): "both",
+        (True, False): "first_only",
+        (False, True): "second_only",
+        (False, False): "neither",
+    }
+    for outcomes, name in names.items():
+        places = [place for place in range(20) if (first[place], second[place]) == outcomes]
+        links = [link for link in analysed.links_of(page) if f"outcome={name}" in link]
+        assert bool(links) == bool(places)
+        expected = {made.runs[letter, place, 1] for letter in ("A", "B") for place in places}
+        for link in links:
+            assert set(behind(link)) == expected
