@@ -28,7 +28,7 @@ UNITS = {"max_cost_usd": "dollars", "max_tokens": "tokens", "max_hours": "hours"
 _FEWEST_REQUESTS = 20
 # The tick keeps an experiment's time this often; while it does not come, the lab is off or stands.
 _BANK_SECONDS, _LONGEST_GAP_SECONDS = 20.0, 60.0
-_DONE = {"max_cost_usd": "spent", "max_tokens": "used", "max_hours": "worked"}
+_DONE = {"max_cost_usd": "spent by then", "max_tokens": "used by then", "max_hours": "worked by then"}
 
 
 class Spent(NamedTuple):
@@ -211,7 +211,7 @@ def said(name: str, amount: Decimal) -> str:
 
 
 def because_stopped(used: Spent) -> str:
-    """Why an experiment stands for a budget: "the budget of $10.00 is reached: $10.03 spent"."""
+    """Why an experiment stands for a budget: "the budget of $10.00 is reached: $10.03 spent by then"."""
     name = used.reached
     if not name:
         what = "price" if used.unkept == "max_cost_usd" else "usage"

@@ -415,7 +415,7 @@ def _state(experiment: Experiment, *, goes_on: bool, active: bool) -> State:
     if experiment.state == Experiment.State.PAUSED:
         return State("paused", "paused", "paused", visible_text(experiment.paused_because))
     if experiment.state == Experiment.State.CANCELLED:
-        return State("cancelled", "cancelled", "cancelled", "")
+        return State("cancelled", "cancelled", "cancelling" if goes_on else "cancelled", "")
     if not goes_on:
         return State("ended", "ok", "ended", "")
     return State("running", "running", "running", "") if active else State("queued", "queued", "queued", "")

@@ -81,7 +81,7 @@ def test_the_request_that_reaches_a_budget_pauses_the_experiment(experiment: Exp
     assert stands(experiment) == ACTIVE
     assert queue.may_ask(claim=held)
     pays(held, 2, "0.04")
-    because = "the budget of $2.00 is reached: $2.03 spent"
+    because = "the budget of $2.00 is reached: $2.03 spent by then"
     assert stands(experiment) == (Experiment.State.PAUSED, "max_cost_usd", because)
     assert not queue.may_ask(claim=held)
     assert queue.claim_next(worker="other") is None
@@ -123,7 +123,7 @@ def test_a_persons_pause_over_that_of_a_budget_stops_runs_at_their_next_event(
     pays(held, 1)
     assert not queue.look(claim=held).let_go
     said = experiment_asks.pause(experiment=experiment, by=alice)
-    because = "alice paused it, and the budget of 1 token is reached: 120 tokens used"
+    because = "alice paused it, and the budget of 1 token is reached: 120 tokens used by then"
     assert said == f"The experiment is paused: {because}."
     assert stands(experiment) == (Experiment.State.PAUSED, "", because)
     assert queue.look(claim=held).let_go
@@ -134,7 +134,7 @@ def test_requests_that_failed_count_as_well_when_they_cost_something(experiment:
     held = claim()
     billed = ev.call_failed(1).model_copy(update={"usage": Usage(input_total=90, output_total=10)})
     append(held, ev.attempt_started(), ev.call_started(1), billed)
-    because = "the budget of 100 tokens is reached: 100 tokens used"
+    because = "the budget of 100 tokens is reached: 100 tokens used by then"
     assert stands(experiment) == (Experiment.State.PAUSED, "max_tokens", because)
 
 
@@ -212,7 +212,7 @@ def test_the_tick_stops_an_experiment_whose_time_is_used_up(experiment: Experime
     assert stands(experiment) == ACTIVE
     Experiment.objects.update(clock={"seconds": 5400.0, "since": None})
     upkeep.tick()
-    because = "the budget of 1.5 hours is reached: 1.5 hours worked"
+    because = "the budget of 1.5 hours is reached: 1.5 hours worked by then"
     assert stands(experiment) == (Experiment.State.PAUSED, "max_hours", because)
 
 
@@ -312,7 +312,7 @@ class TestAtOnce:
         for thread in threads:
             thread.join(150)
         assert errors == []
-        because = "the budget of $10.00 is reached: $10.00 spent"
+        because = "the budget of $10.00 is reached: $10.00 spent by then"
         assert stands(experiment) == (Experiment.State.PAUSED, "max_cost_usd", because)
 
 

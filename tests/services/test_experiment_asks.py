@@ -132,7 +132,7 @@ class TestPause:
         Experiment.objects.update(budgets={"max_hours": 1}, clock={"seconds": 4000.0, "since": None})
         assert budgets.enforce(experiment_id=experiment.pk)
         why = refusal(lambda: experiment_asks.resume(experiment=experiment, by=alice))
-        because = "the budget of 1 hour is reached: 1.11 hours worked"
+        because = "the budget of 1 hour is reached: 1.11 hours worked by then"
         assert why == f"experiment: {because}; raise or lift it, then it goes on"
         assert state(experiment) == State.PAUSED
 
@@ -222,7 +222,7 @@ class TestMore:
         all_end()
         Experiment.objects.update(budgets={"max_hours": 1}, clock={"seconds": 3600.0, "since": None})
         said = experiment_asks.add_seeds(experiment=experiment, by=alice, seeds=3)
-        because = "the budget of 1 hour is reached: 1 hour worked"
+        because = "the budget of 1 hour is reached: 1 hour worked by then"
         assert said == f"2 runs are queued. Nothing starts yet: {because}."
         assert (state(experiment), queue.claim_next(worker="w")) == (State.PAUSED, None)
 

@@ -141,7 +141,7 @@ def test_a_budget_that_the_first_request_exceeds_costs_one_request(alice: User, 
     experiment = limited(launched(alice, models=[priced(bills)]), max_cost_usd="0.10")
     end(at_work(claimed()))
     assert len(bills.calls) == 1
-    assert now(experiment).paused_because == "the budget of $0.10 is reached: $2.00 spent"
+    assert now(experiment).paused_because == "the budget of $0.10 is reached: $2.00 spent by then"
 
 
 def test_the_request_that_reaches_the_budget_is_the_agents_last_one_and_its_work_is_graded(
