@@ -67,6 +67,10 @@ class Command(BaseCommand):
             self._fill()
             self._announce(supervisor)
             supervisor.start()
+            # What a stop needs is loaded now, from the files that everything else was loaded from: they may
+            # be another release's by then.
+            from lab.services import queue, upkeep
+
             while not self._stopped:
                 supervisor.look()
                 time.sleep(0.1)
