@@ -132,7 +132,7 @@ BILLION = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("name: x\nfamily: leaf\nname: y", ["line 3", "'name'", "stands in line 1 already", "leave one"]),
         ("name: 2026-01-01", ["line 1", "'2026-01-01'", "is a timestamp", "put it in quotes"]),
         ("a:\n  on: x", ["line 2", "'on'", "is a name that is no text", "quotes"]),
-        ("a: !!python/object/apply:os.abort []", ["python/object/apply:os.abort", "cannot hold"]),
+        ("a: !!python/object/apply:os.abort []", ["python/object/apply:os.abort", "not read here"]),
         ("a: {<<: {b: c}}", ["'<<'", "write its entries out"]),
         ("a: 1\n---\nb: 2", ["line 2", "is no YAML"]),
         ("\tname: x", ["line 1", "is no YAML"]),
