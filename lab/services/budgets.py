@@ -206,6 +206,9 @@ def said(name: str, amount: Decimal) -> str:
         return f"${amount.quantize(SMALLEST).normalize():f}"
     if name == "max_tokens":
         return f"{int(amount):,} token{'' if amount == 1 else 's'}"
+    seconds = float(amount) * 3600
+    if 0 < seconds < 3600:
+        return f"{seconds:.3g} seconds" if seconds < 60 else f"{seconds / 60:.3g} minutes"
     hours = f"{float(amount):,.3g}" if amount < 100 else f"{float(amount):,.0f}"
     return f"{hours} hour{'' if hours == '1' else 's'}"
 

@@ -276,6 +276,9 @@ def test_what_is_no_budget_is_refused_with_its_reason(name: str, typed: str, rea
         ("max_tokens", "2000000", "2,000,000 tokens"),
         ("max_hours", "1", "1 hour"),
         ("max_hours", "1.25", "1.25 hours"),
+        ("max_hours", "0", "0 hours"),
+        ("max_hours", "0.5", "30 minutes"),
+        ("max_hours", "0.0129", "46.4 seconds"),
     ],
 )
 def test_amounts_are_said_in_words(name: str, amount: str, words: str) -> None:
