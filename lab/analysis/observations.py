@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lab.engine.errors import ExitOrigin, ExitReason
-
 RESOLVED = "resolved"
 UNRESOLVED = "unresolved"
 GRADED = frozenset({RESOLVED, UNRESOLVED})
 CANCELLED = "cancelled"
-# Reasons that are nobody's answer to the task: a run that ended so is not verified.
-INFRASTRUCTURE = frozenset(
-    reason.value for reason in ExitReason if reason.origin is ExitOrigin.INFRASTRUCTURE
+# Something of lab or endpoint broke, which is nobody's answer to the task: such a run is not verified.
+BROKEN = frozenset(
+    {"llm_query_error", "tool_error", "infrastructure_error", "internal_error", "replay_diverged"}
 )
+# Nor is one of which nobody knows why it ended.
+INFRASTRUCTURE = BROKEN | {"unknown"}
 
 
 class Behaviour(NamedTuple):

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lab.analysis.observations import CANCELLED, UNRESOLVED, Behaviour, Observation
+from lab.analysis.observations import BROKEN, CANCELLED, UNRESOLVED, Behaviour, Observation
 
 MAX_TURNS = "max_turns"
 UNKNOWN_REASON = "unknown"
 UNPARSED = "unparsed"
 FAILURES = ("empty_patch", "never_ran", "both", "regression", "never_fixed")
 UNKNOWN_CLASS = "unknown"
-_CUT_SHORT = frozenset(
-    {
-        CANCELLED,
-        "llm_query_error",
-        "tool_error",
-        "infrastructure_error",
-        "internal_error",
-        "replay_diverged",
-    }
-)
+_CUT_SHORT = BROKEN | {CANCELLED}
 
 Trait = Callable[[Observation], bool]
 
