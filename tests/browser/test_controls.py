@@ -266,6 +266,7 @@ def test_a_paused_and_a_queued_run_are_cancelled_at_once(browser: Browser, tab: 
             model,
             tasks=["parse-duration", "ledger-rounding", "slug-unicode", "path-glob", "money-split"],
         )
+        tab.page.goto(f"{tab.page.url}?as=list")
         waiting = tab.page.locator('.run-row[data-status="queued"]')
         running = tab.page.locator('.run-row[data-status="running"]')
         # A run that was built without a worker may hold one of the four slots.
