@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-import krippendorff
 import numpy as np
 
 from lab.analysis import quantiles
@@ -154,18 +153,40 @@ def alpha(
     given = [labels[item] for labels in ratings.values() for item in paired if item in labels]
     if len(set(given)) < 2:
         return Unknown(ONE_LABEL)
-    if measure == "nominal":
-        numbers = {label: float(place) for place, label in enumerate(dict.fromkeys(given))}
-    elif any(isinstance(label, str) for label in given):
+    if measure != "nominal" and any(isinstance(label, str) for label in given):
         raise ValueError("labels with an order or a distance are numbers")
+    units = [[labels[item] for labels in ratings.values() if item in labels] for item in paired]
+    return Alpha(_alpha(units, measure), len(paired), len(ratings))
+
+
+def _alpha(units: Sequence[Sequence[float | str]], measure: Measure) -> float:
+    """1 - D_o / D_e from the matrix of coincidences (Krippendorff 2011, "Computing Krippendorff's
+    Alpha-Reliability"): each item of m labels adds its ordered pairs of labels, each 1 / (m - 1).
+    """
+    labels = sorted({label for unit in units for label in unit}, key=lambda label: (str(type(label)), label))
+    place = {label: number for number, label in enumerate(labels)}
+    together = np.zeros((len(labels), len(labels)))
+    for unit in units:
+        counts = np.bincount([place[label] for label in unit], minlength=len(labels)).astype(float)
+        together += (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
+    given = together.sum(axis=0)
+    total = float(given.sum())
+    distances = _distances(labels, given, measure)
+    seen = float((together * distances).sum()) / total
+    expected = float((np.outer(given, given) * distances).sum()) / (total * (total - 1))
+    return 1 - seen / expected
+
+
+def _distances(labels: Sequence[float | str], given: np.ndarray, measure: Measure) -> np.ndarray:
+    """The squared distance of each two labels; in an order, by how many labels were given in between."""
+    if measure == "nominal":
+        return 1 - np.eye(len(labels))
+    if measure == "interval":
+        values = np.array([float(label) for label in labels])
     else:
-        numbers = {label: float(label) for label in given}
-    table = [
-        [numbers[labels[item]] if item in labels else np.nan for item in paired]
-        for labels in ratings.values()
-    ]
-    found = float(krippendorff.alpha(np.array(table), level_of_measurement=measure))
-    return Alpha(found, len(paired), len(ratings))
+        values = np.cumsum(given) - given / 2
+    distances: np.ndarray = (values[:, None] - values[None, :]) ** 2
+    return distances
 
 
 class Steps(NamedTuple):

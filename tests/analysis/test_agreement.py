@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
+import krippendorff
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from statsmodels.stats.inter_rater import cohens_kappa  # type: ignore[import-untyped]
 
 from lab.analysis import agreement
@@ -90,3 +96,24 @@ def test_what_cannot_be_estimated_says_why() -> None:
         agreement.confusion("W", "X", "WM")
     with pytest.raises(ValueError, match="are numbers"):
         agreement.alpha({"a": {1: "W", 2: "M"}, "b": {1: "W", 2: "W"}}, "ordinal")
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([None, 1, 2, 3, 5]), min_size=3, max_size=3), min_size=2, max_size=12),
+    st.sampled_from(["nominal", "ordinal", "interval"]),
+)
+def test_alpha_is_that_of_the_author_s_package(
+    items: list[list[int | None]], measure: agreement.Measure
+) -> None:
+    ratings: dict[Hashable, dict[Hashable, float | str]] = {
+        rater: {place: label for place, labels in enumerate(items) if (label := labels[rater])}
+        for rater in range(3)
+    }
+    found = agreement.alpha(ratings, measure)
+    table = np.array([[np.nan if one is None else one for one in labels] for labels in items], dtype=float).T
+    if isinstance(found, agreement.Alpha):
+        assert found.alpha == pytest.approx(krippendorff.alpha(table, level_of_measurement=measure), abs=1e-9)
+    else:
+        counts = [np.sum(~np.isnan(column)) for column in table.T]
+        several = [column[~np.isnan(column)] for column, n in zip(table.T, counts, strict=True) if n > 1]
+        assert not several or len(set(np.concatenate(several))) == 1
