@@ -23,7 +23,7 @@ from lab.services import (
 )
 from lab.services.errors import FieldErrors
 from lab.web.endpoint_forms import ModelSettingsForm, PriceCardForm
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, is_script, signed_in
 
 _PAGE = 100
 
@@ -213,7 +213,7 @@ def model_list(request: HttpRequest, pk: int) -> HttpResponse:
         "errors": errors,
         "connected": model_lists.connected_ids(endpoint=endpoint),
     }
-    part = request.headers.get("X-Requested-With") == "fetch"
+    part = is_script(request)
     template = "models/_found.html" if part else "models/list.html"
     return render(request, template, context, status=_status(errors))
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
 from django.views.decorators.http import require_http_methods
@@ -20,10 +19,10 @@ from lab.engine.limits import UNITS, parse_limit
 from lab.models import Experiment, HarnessVersion, Model, Preflight, Role
 from lab.services import budgets, experiment_asks, harness_pages, preflights
 from lab.services.errors import FieldErrors
+from lab.web.ask_answers import done, refused
 from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in, row_number, typed_amounts
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, is_script, signed_in
 
-Typed = dict[str, str | None]
 _NOT_CHOSEN = "nothing is chosen, or it is not known any more; choose one from the list"
 
 
@@ -39,11 +38,11 @@ def ask(request: HttpRequest, pk: int, what: str) -> HttpResponseBase:
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
-            return _done(request, pk, act(request, experiment, signed_in(request)))
+            return done(request, "experiment", pk, act(request, experiment, signed_in(request)))
         except FieldErrors as error:
             errors = error.errors
             if form is None or set(errors) == {"experiment"}:
-                return _refused(request, pk, errors)
+                return refused(request, "experiment", pk, errors, field="experiment")
     if form is None:
         return redirect("experiment", pk)
     title, context_of = form
@@ -56,7 +55,7 @@ def ask(request: HttpRequest, pk: int, what: str) -> HttpResponseBase:
         "errors": shown,
     }
     context |= context_of(request, experiment, errors)
-    template = f"experiments/_ask_{what}.html" if _is_script(request) else "experiments/ask.html"
+    template = f"experiments/_ask_{what}.html" if is_script(request) else "experiments/ask.html"
     status = HTTPStatus.UNPROCESSABLE_ENTITY if errors else HTTPStatus.OK
     return render(request, template, {**context, "form": f"experiments/_ask_{what}.html"}, status=status)
 
@@ -270,26 +269,6 @@ def _despite(errors: dict[str, str], models: list[Model]) -> dict[str, list[tupl
         return {"failing": []}
     found = preflights.failing({model.pk: model for model in models}.values())
     return {"failing": [(one, preflights.failing_titles(one)) for one in found]}
-
-
-def _is_script(request: HttpRequest) -> bool:
-    return request.headers.get("X-Requested-With") == "fetch"
-
-
-def _done(request: HttpRequest, pk: int, said: str) -> HttpResponseBase:
-    if _is_script(request):
-        return HttpResponse(said, content_type="text/plain; charset=utf-8")
-    messages.info(request, said)
-    return redirect("experiment", pk)
-
-
-def _refused(request: HttpRequest, pk: int, errors: dict[str, str]) -> HttpResponseBase:
-    why = beside_its_field("experiment", " ".join(errors.values()))
-    why = f"{why[:1].upper()}{why[1:]}{'' if why.endswith('.') else '.'}"
-    if _is_script(request):
-        return HttpResponse(why, status=HTTPStatus.CONFLICT, content_type="text/plain; charset=utf-8")
-    messages.error(request, why)
-    return redirect("experiment", pk)
 
 
 _ACTS: dict[str, Callable[[HttpRequest, Experiment, User], str]] = {

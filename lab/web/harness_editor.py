@@ -25,7 +25,7 @@ from lab.web.forms import row_number
 from lab.web.harness_fields import located_in, said_of, sections_of, tool_fields
 from lab.web.harness_form import HarnessForm, tool_form
 from lab.web.harnesses import request_choices
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, is_script, signed_in
 
 # A file that is no text of a harness is not read to its end.
 _MOST_BYTES = 8_000_000
@@ -117,7 +117,7 @@ def _answer(editing: _Editing, form: HarnessForm, action: str) -> HttpResponseBa
             # Somebody else took the name in this moment.
             draft = Draft(None, refused.problems)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if action == "save" else HTTPStatus.OK
-    if _is_script(editing.request) and action != "render":
+    if is_script(editing.request) and action != "render":
         context = _checked_context(editing, form, draft, is_told=is_told)
         return render(editing.request, "harnesses/_checked.html", context, status=status)
     return _page(editing, form, draft, status=status)
@@ -132,7 +132,7 @@ def _save(editing: _Editing, config: HarnessConfig) -> HttpResponseBase:
         seen_newest=None if editing.is_clone else editing.seen,
     )
     messages.success(request, f"{version} can be chosen under Launch.")
-    if _is_script(request):
+    if is_script(request):
         response = HttpResponse(status=HTTPStatus.CREATED)
         response.headers["Location"] = reverse("harness", args=[version.pk])
         return response
@@ -147,7 +147,7 @@ def _add_tool(editing: _Editing, form: HarnessForm) -> HttpResponseBase:
         draft = Draft(None, [_as_problem(refused)])
         return _page(editing, form, draft, status=HTTPStatus.UNPROCESSABLE_ENTITY)
     added = tool_form(tool, uuid4().hex[:8])
-    if _is_script(request):
+    if is_script(request):
         context = {"tool": tool_fields(added, []), "opened": True}
         return render(request, "harnesses/_editor_tool.html", context)
     form.tools.append(added)
@@ -271,10 +271,6 @@ def _yaml_text(request: HttpRequest) -> str:
 
 def _as_problem(refused: InvalidValueError) -> Problem:
     return Problem(refused.field, repr(str(refused.value)[:80]), refused.reason)
-
-
-def _is_script(request: HttpRequest) -> bool:
-    return request.headers.get("X-Requested-With") == "fetch"
 
 
 urlpatterns = [

@@ -22,7 +22,7 @@ from lab.services import harness_pages, harness_requests, harnesses
 from lab.services.harness_differences import shown_differences
 from lab.services.tasks import current_task_set
 from lab.web.forms import LIMIT_LABELS, row_number, shown_limits
-from lab.web.http import for_role
+from lab.web.http import for_role, is_script
 
 _PAGE = 100
 HARNESS_LIMITS = {**LIMIT_LABELS, "max_format_errors": "Not understood in a row"}
@@ -91,7 +91,7 @@ def harness_request(request: HttpRequest, pk: int) -> HttpResponse:
             if "raw" in request.GET:
                 return _download(shown.content, "application/json", f"{_file_name(version)}-request.json")
             context["shown"] = shown
-    is_part = "HX-Request" in request.headers or request.headers.get("X-Requested-With") == "fetch"
+    is_part = "HX-Request" in request.headers or is_script(request)
     return render(request, f"harnesses/{'_request' if is_part else 'request'}.html", context)
 
 

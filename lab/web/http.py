@@ -63,9 +63,14 @@ class AccessMiddleware(LoginRequiredMiddleware):
     def handle_no_permission(  # type: ignore[override]  # the stubs know of redirects only
         self, request: HttpRequest, view_func: Callable[..., Any]
     ) -> HttpResponseBase:
-        if "HX-Request" in request.headers or request.headers.get("X-Requested-With") == "fetch":
+        if "HX-Request" in request.headers or is_script(request):
             return HttpResponse("Sign in again.", status=HTTPStatus.UNAUTHORIZED, content_type="text/plain")
         return super().handle_no_permission(request, view_func)
+
+
+def is_script(request: HttpRequest) -> bool:
+    """Whether a script of the lab's pages asks, which wants a part of a page or a sentence."""
+    return request.headers.get("X-Requested-With") == "fetch"
 
 
 def signed_in(request: HttpRequest) -> User:

@@ -18,7 +18,7 @@ from lab.engine.formats.catalogue import FORMATS
 from lab.models import Import, Role
 from lab.services import interchange
 from lab.services.errors import FieldErrors
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, is_script, signed_in
 
 PAGE = 50
 # State -> word, icon, class.
@@ -81,7 +81,7 @@ def import_new(request: HttpRequest) -> HttpResponse:
     except FieldErrors as error:
         return _refused(request, str(error))
     where = reverse("import", args=[imported.pk])
-    return JsonResponse({"location": where}) if _is_script(request) else redirect(where)
+    return JsonResponse({"location": where}) if is_script(request) else redirect(where)
 
 
 @require_safe
@@ -169,13 +169,9 @@ def _share(imported: Import) -> int | None:
     return None if not imported.total else min(100, imported.done * 100 // imported.total)
 
 
-def _is_script(request: HttpRequest) -> bool:
-    return request.headers.get("X-Requested-With") == "fetch"
-
-
 def _refused(request: HttpRequest, error: str) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY
-    if _is_script(request):
+    if is_script(request):
         return JsonResponse({"error": error}, status=status)
     context = _list_context(request) | {"error": error, "name": request.POST.get("name", "")}
     return render(request, "imports/list.html", context, status=status)

@@ -17,8 +17,9 @@ from lab.models import Role, Run
 from lab.services import controls, limits, preflights
 from lab.services.errors import FieldErrors
 from lab.services.facts import facts_of
+from lab.web.ask_answers import done, refused
 from lab.web.forms import LIMIT_LABELS, NEVER_LIFTED, beside_its_field, numbers_in, typed_amounts
-from lab.web.http import for_role, signed_in
+from lab.web.http import for_role, is_script, signed_in
 
 
 @require_POST
@@ -30,8 +31,8 @@ def ask_now(request: HttpRequest, run_id: int, control: str) -> HttpResponseBase
     try:
         asked = controls.ask(run=run, by=by, control=control)
     except FieldErrors as error:
-        return _refused(request, run_id, error)
-    return _done(request, run_id, asked.said)
+        return refused(request, "run", run_id, error.errors, field="control")
+    return done(request, "run", run_id, asked.said)
 
 
 @require_POST
@@ -48,11 +49,11 @@ def again(request: HttpRequest, run_id: int) -> HttpResponseBase:
     except FieldErrors as error:
         failing = preflights.failing([run.arm.model])
         if error.errors.keys() != {"despite"} or not failing:
-            return _refused(request, run_id, error)
+            return refused(request, "run", run_id, error.errors, field="control")
         shown = [(preflight, preflights.failing_titles(preflight)) for preflight in failing]
         context = {"failing": shown, "key": key}
         return _form(request, run_id, "runs/_again_form.html", "Run again", error.errors, context)
-    if not _is_script(request):
+    if not is_script(request):
         messages.info(request, asked.said)
     return redirect("run", asked.run.pk)
 
@@ -70,7 +71,7 @@ def message(request: HttpRequest, run_id: int) -> HttpResponseBase:
         except FieldErrors as error:
             errors = error.errors
         else:
-            return _done(request, run_id, asked.said)
+            return done(request, "run", run_id, asked.said)
     context = {"text": text, "longest": controls.LONGEST_MESSAGE}
     return _form(request, run_id, "runs/_message_form.html", "Message", errors, context)
 
@@ -89,7 +90,7 @@ def limit(request: HttpRequest, run_id: int) -> HttpResponseBase:
         except FieldErrors as error:
             errors = error.errors
         else:
-            return _done(request, run_id, said)
+            return done(request, "run", run_id, said)
     rows = [_row(request, run, name, errors.get(name, "")) for name in LIMIT_LABELS]
     return _form(request, run_id, "runs/_limit_form.html", "Limits", errors, {"rows": rows})
 
@@ -137,26 +138,6 @@ def _used(run: Run, name: str) -> str:
     return f"{how}{limits.said(name, round(limits.used(run=run, name=name), 2))} used"
 
 
-def _is_script(request: HttpRequest) -> bool:
-    return request.headers.get("X-Requested-With") == "fetch"
-
-
-def _done(request: HttpRequest, run_id: int, said: str) -> HttpResponseBase:
-    if _is_script(request):
-        return HttpResponse(said, content_type="text/plain; charset=utf-8")
-    messages.info(request, said)
-    return redirect("run", run_id)
-
-
-def _refused(request: HttpRequest, run_id: int, error: FieldErrors) -> HttpResponseBase:
-    why = beside_its_field("control", " ".join(error.errors.values()))
-    why = f"{why[:1].upper()}{why[1:]}."
-    if _is_script(request):
-        return HttpResponse(why, status=HTTPStatus.CONFLICT, content_type="text/plain; charset=utf-8")
-    messages.error(request, why)
-    return redirect("run", run_id)
-
-
 def _form(
     request: HttpRequest,
     run_id: int,
@@ -169,7 +150,7 @@ def _form(
     shown = {name: beside_its_field(name, text) for name, text in errors.items()}
     context |= {"place": "experiments", "run_id": run_id, "form": template, "title": title, "errors": shown}
     status = HTTPStatus.UNPROCESSABLE_ENTITY if errors else HTTPStatus.OK
-    return render(request, template if _is_script(request) else "runs/ask.html", context, status=status)
+    return render(request, template if is_script(request) else "runs/ask.html", context, status=status)
 
 
 _BUTTONS = ("pause", "resume", "cancel", "attempt")
