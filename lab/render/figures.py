@@ -15,6 +15,8 @@ Trace = dict[str, Any]
 
 SHAPES = ("circle", "diamond", "triangle-up", "square", "triangle-down", "x")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# Parts of stacked bars are named once, in a line above them.
+LEGEND_ABOVE = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
 
 
 class Plot(NamedTuple):

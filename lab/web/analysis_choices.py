@@ -120,44 +120,24 @@ def _origins(selection: Selection) -> Group:
     return Group("origin", "Where runs come from", "None chosen: wherever they come from.", found)
 
 
+# Each switch with its title and what its values are called.
+_SWITCHES: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("invalid", "Invalid runs", {"out": "left out", "failures": "count as failures"}),
+    ("flagged", "Flagged runs", {"in": "in", "out": "out"}),
+    ("stepped_in", "Runs that people stepped into", {"out": "left out", "in": "in"}),
+    ("costs", "Costs", {"priced": "by the lab’s prices", "reported": "as providers reported them"}),
+)
+
+
 def _switches(selection: Selection) -> list[Group]:
     return [
         Group(
-            "invalid",
-            "Invalid runs",
+            name,
+            title,
             "",
-            [
-                Choice("out", "left out", selection.invalid == "out"),
-                Choice("failures", "count as failures", selection.invalid == "failures"),
-            ],
-        ),
-        Group(
-            "flagged",
-            "Flagged runs",
-            "",
-            [
-                Choice("in", "in", selection.flagged == "in"),
-                Choice("out", "out", selection.flagged == "out"),
-            ],
-        ),
-        Group(
-            "stepped_in",
-            "Runs that people stepped into",
-            "",
-            [
-                Choice("out", "left out", selection.stepped_in == "out"),
-                Choice("in", "in", selection.stepped_in == "in"),
-            ],
-        ),
-        Group(
-            "costs",
-            "Costs",
-            "",
-            [
-                Choice("priced", "by the lab’s prices", selection.costs == "priced"),
-                Choice("reported", "as providers reported them", selection.costs == "reported"),
-            ],
-        ),
+            [Choice(value, word, getattr(selection, name) == value) for value, word in words.items()],
+        )
+        for name, title, words in _SWITCHES
     ]
 
 

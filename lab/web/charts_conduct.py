@@ -70,7 +70,7 @@ def parts(
             "xaxis": figures.share_axis(),
             "yaxis": rows(names),
             "showlegend": True,
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            "legend": figures.LEGEND_ABOVE,
             "margin": {"l": 56, "r": 28, "t": 36, "b": 32},
         },
         {"height": 170 + 44 * len(arms)},

@@ -82,7 +82,7 @@ def spend(shown: Shown, arms: Sequence[ArmSpend], buckets: Sequence[BucketName])
             "height": 190 + 44 * len(arms),
             "margin": {"t": 110},
             "showlegend": True,
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            "legend": figures.LEGEND_ABOVE,
         },
         size=f"rows-{min(len(arms), 15)}",
     )
@@ -408,7 +408,7 @@ def tokens(shown: Shown, spends: Sequence[ArmSpend]) -> Plot | None:
             "xaxis": figures.amount_axis("tokens", most=most),
             "yaxis": rows(names),
             "showlegend": True,
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            "legend": figures.LEGEND_ABOVE,
             "margin": {"l": 56, "r": 16, "t": 36, "b": 44},
         },
         {"height": 140 + 44 * len(spends)},

@@ -42,10 +42,10 @@ def experiment_clone(request: HttpRequest, pk: int) -> HttpResponse:
     experiment = get_object_or_404(Experiment, pk=pk)
     if experiment.kind == Experiment.Kind.IMPORTED:
         return _recorded_elsewhere(request, experiment)
-    data = data_of(experiment_plans.of(experiment))
+    plan = experiment_plans.of(experiment)
+    data = data_of(plan)
     data["cloned_from"] = str(pk)
-    form = ExperimentForm(data)
-    return _page(request, form, notes=_not_here(experiment_plans.of(experiment)))
+    return _page(request, ExperimentForm(data), notes=_not_here(plan))
 
 
 @require_safe

@@ -166,7 +166,7 @@ class ShownFilter(NamedTuple):
     optional: bool
 
 
-_SORTS = {"set": "set", "disagreement": "disagreement", "rate": "rate"}
+_SORTS = {name: name for name in grids.SORTS}
 _ROWS = {"full": "full", "compact": "compact"}
 _ALWAYS = 6
 
