@@ -26,7 +26,7 @@ from lab.services.facts import agent_seconds, facts_of
 from lab.services.harness_differences import ShownDifference, shown_differences
 from lab.services.run_pages import Panel, panel
 
-MOST_RUNS = 8
+MOST_RUNS = 6
 OFFERED = 50
 LIMIT_NAMES = {
     "max_steps": "steps",
