@@ -24,7 +24,11 @@ _CUT_INSIDE = re.compile(r"^\[\d+ (?:lines|characters) truncated\]$", re.M)
 
 
 def body_url(run: int, seq: int, part: str) -> str:
-    """Where the whole of a part is fetched from."""
+    """Where the whole of a part is fetched from.
+
+    The blocks below take None for a run whose texts cannot be fetched, since a file that is read without the
+    lab holds them: they link to nothing and say how much is not there.
+    """
     return f"/runs/{run}/events/{seq}/body?part={part}"
 
 
@@ -37,6 +41,13 @@ def extent(text: Excerpt) -> str:
     if text.lines is None:
         return str(size(text.size))
     return f"{plural(text.lines, 'line')}, {size(text.size)}"
+
+
+def not_here(more: int | None) -> str:
+    """What stands for a link where there is nothing to link to."""
+    return (
+        "the rest is not in this file" if more is None else f"{more:,} more characters are not in this file"
+    )
 
 
 def more_link(run: int, seq: int, part: str, words: str) -> str:
@@ -52,7 +63,7 @@ def _fetched_into(closest: str, url: str) -> str:
 def output_block(
     text: Excerpt,
     *,
-    run: int,
+    run: int | None,
     seq: int,
     part: str,
     title: str,
@@ -64,9 +75,19 @@ def output_block(
     """Mono text with a head: 24 lines, then a link to the rest. `mark` is the truncation mark's markup."""
     shown = first_lines(text.text, lines=SHOWN_LINES, characters=SHOWN_CHARACTERS)
     body = code(shown, path) if path else ansi(shown)
-    hidden = not text.whole or len(shown) < len(text.text.rstrip("\n"))
-    more = f'<p class="foot">{more_link(run, seq, part, "show all: " + extent(text))}</p>' if hidden else ""
-    return _block(title, icon_name, facts or extent(text), body, more + mark)
+    more = hidden_foot(text, len(shown), run=run, seq=seq, part=part)
+    return output_section(title, icon_name, facts or extent(text), body, more + mark)
+
+
+def hidden_foot(text: Excerpt, shown: int, *, run: int | None, seq: int, part: str) -> str:
+    """What stands below the first `shown` characters of a text: a link to all of it, "" when that is all."""
+    if text.whole and shown >= len(text.text.rstrip("\n")):
+        return ""
+    if run is None:
+        words = not_here(None if text.characters is None else text.characters - shown)
+    else:
+        words = more_link(run, seq, part, "show all: " + extent(text))
+    return f'<p class="foot">{words}</p>'
 
 
 def whole_block(
@@ -88,7 +109,7 @@ def whole_block(
     facts = (
         f"{plural(count_lines(text), 'line')}{', ' + str(size(size_bytes)) if size_bytes is not None else ''}"
     )
-    return safe(_block(title, "file" if path else "prompt", facts, body, foot))
+    return safe(output_section(title, "file" if path else "prompt", facts, body, foot))
 
 
 def whole_words(text: str, *, reasoning: bool) -> SafeString:
@@ -98,7 +119,8 @@ def whole_words(text: str, *, reasoning: bool) -> SafeString:
     return safe(f'<div class="said prose" dir="auto">{visible_html(text)}</div>')
 
 
-def _block(title: str, icon_name: str, facts: str, body: str, foot: str) -> str:
+def output_section(title: str, icon_name: str, facts: str, body: str, foot: str) -> str:
+    """Mono text with a head and a foot; all five are markup."""
     return (
         f'<section class="output"><header>{icon(icon_name)}<b>{title}</b>'
         f'<span class="end">{facts}</span></header>'
@@ -106,13 +128,13 @@ def _block(title: str, icon_name: str, facts: str, body: str, foot: str) -> str:
     )
 
 
-def binary_block(title: str, total: int | None, *, run: int, seq: int, part: str) -> str:
+def binary_block(title: str, total: int | None, *, run: int | None, seq: int, part: str) -> str:
     """What stands for bytes that are no text."""
-    url = raw_url(run, seq, part)
+    raw = "not in this file" if run is None else f'<a href="{raw_url(run, seq, part)}" download>raw bytes</a>'
     return (
         f'<section class="output"><header>{icon("prompt")}<b>{title}</b>'
         f'<span class="end">not text, {size(total)}</span></header>'
-        f'<p class="foot"><a href="{url}" download>raw bytes</a></p></section>'
+        f'<p class="foot">{raw}</p></section>'
     )
 
 
@@ -121,13 +143,17 @@ def note(words: str, *, name: str = "warning", icon_name: str = "warning", more:
     return f'<div class="note-row {name}">{icon(icon_name)}<div>{visible_html(words)}{more}</div></div>'
 
 
-def fetched_line(run: int, seq: int, part: str, words: str) -> str:
+def fetched_line(run: int | None, seq: int, part: str, words: str) -> str:
     """A quiet line that gives way to a text when asked for it; works as a link without script."""
+    if run is None:
+        return ""
     url = body_url(run, seq, part)
     return f'<p class="fetched"><a class="more" {_fetched_into(".fetched", url)}>{words}</a></p>'
 
 
-def seen_mark(observation: Excerpt, dropped: int, *, run: int, seq: int, part: str, printed: int = 0) -> str:
+def seen_mark(
+    observation: Excerpt, dropped: int, *, run: int | None, seq: int, part: str, printed: int = 0
+) -> str:
     """The dashed rule that says how much of an output the model saw; "" when it saw everything.
 
     `printed` are the characters of the output: a harness may leave out of it by its own wording, which counts
@@ -138,26 +164,26 @@ def seen_mark(observation: Excerpt, dropped: int, *, run: int, seq: int, part: s
     if dropped <= 0:
         if observation.characters >= printed:
             return ""
-        shown = more_link(run, seq, part, "show what it saw")
+        shown = "" if run is None else f" · {more_link(run, seq, part, 'show what it saw')}"
         seen = f"{observation.characters:,} characters instead of these {printed:,}"
-        return f'<p class="seen-mark">the model saw {seen} · {shown}</p>'
+        return f'<p class="seen-mark">the model saw {seen}{shown}</p>'
     cut = _CUT_NOTE.search(observation.ending)
-    rest = more_link(run, seq, part, "show the rest")
+    rest = "" if run is None else f" · {more_link(run, seq, part, 'show the rest')}"
     if cut is None and _CUT_INSIDE.search(observation.text):
-        return f'<p class="seen-mark">the model did not see {dropped:,} characters in the middle · {rest}</p>'
+        return f'<p class="seen-mark">the model did not see {dropped:,} characters in the middle{rest}</p>'
     head = observation.characters - (len(cut.group()) if cut else 0)
     seen = f"the first {head:,} of {head + dropped:,} characters"
-    return f'<p class="seen-mark">the model saw {seen} · {rest}</p>'
+    return f'<p class="seen-mark">the model saw {seen}{rest}</p>'
 
 
-def reasoning_block(text: Excerpt, *, run: int, seq: int) -> str:
+def reasoning_block(text: Excerpt, *, run: int | None, seq: int) -> str:
     """What the model said to nobody: two lines, then how many words more."""
     if not text.text:
         return ""
     return f'<div class="reasoning"><b>Reasoning</b> {_two_lines(text, run, seq, "reasoning")}</div>'
 
 
-def _two_lines(text: Excerpt, run: int, seq: int, part: str) -> str:
+def _two_lines(text: Excerpt, run: int | None, seq: int, part: str) -> str:
     whole = text.text.strip()
     if text.whole and len(whole) <= _REASONING_SHOWN * 1.4:
         return f"<span>{visible_html(whole)}</span>"
@@ -168,24 +194,30 @@ def _two_lines(text: Excerpt, run: int, seq: int, part: str) -> str:
         label, fetch = plural(len(rest.split()), "more word"), ""
     else:
         label = f"{(text.characters or len(whole)) - at:,} more characters"
-        url = body_url(run, seq, part)
-        fetch = f' <a class="more" {_fetched_into(".reasoning", url)}>read all of it</a>'
+        fetch = f" {_all_of(text, len(whole), run, seq, part, '.reasoning', 'read all of it')}"
     return (
         f"<span>{visible_html(whole[:at])}</span><details><summary>{label}</summary>"
         f"<span>{visible_html(rest)}</span>{fetch}</details>"
     )
 
 
-def said_block(text: Excerpt, *, run: int, seq: int) -> str:
+def _all_of(text: Excerpt, shown: int, run: int | None, seq: int, part: str, closest: str, words: str) -> str:
+    if run is None:
+        count = text.characters - shown if text.characters is not None else None
+        return f'<span class="quiet">{not_here(count)}</span>'
+    return f'<a class="more" {_fetched_into(closest, body_url(run, seq, part))}>{words}</a>'
+
+
+def said_block(text: Excerpt, *, run: int | None, seq: int) -> str:
     """The model's own words to the person: as they are, folded when long."""
     if not text.text.strip():
         return ""
     shown = text.text[:SHOWN_CHARACTERS].strip()
     more = ""
     if not text.whole or len(text.text) > SHOWN_CHARACTERS:
-        url = body_url(run, seq, "content")
         count = text.characters or len(text.text)
-        more = f' <a class="more" {_fetched_into(".said", url)}>all {count:,} characters</a>'
+        whole = f"all {count:,} characters"
+        more = f" {_all_of(text, len(shown), run, seq, 'content', '.said', whole)}"
     return f'<div class="said prose" dir="auto">{visible_html(shown)}{more}</div>'
 
 

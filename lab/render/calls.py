@@ -35,7 +35,7 @@ def main_argument(call: CallView) -> str:
     return ", ".join(f"{name}={words_of(value) or value}" for name, value in list(call.arguments.items())[:4])
 
 
-def call_block(run: int, call: CallView, *, alone: bool) -> str:
+def call_block(run: int | None, call: CallView, *, alone: bool) -> str:
     """What opens below a step's row for one of its calls; `alone`: the row has named it."""
     if call.malformed:
         return _malformed(run, call)
@@ -49,7 +49,7 @@ def call_block(run: int, call: CallView, *, alone: bool) -> str:
     return f'<section class="tool-call">{broken_off}{head}{body}{after}</section>'
 
 
-def _tried_before(run: int, call: CallView) -> str:
+def _tried_before(run: int | None, call: CallView) -> str:
     """A try that the end of its worker broke off; the call that follows is the same one again."""
     reason = one_line(words_of(call.result.get("reason")), 300)
     words = f"Interrupted ({reason}) and run again on the workspace as it was before"
@@ -83,14 +83,14 @@ def _pending(call: CallView) -> str:
     )
 
 
-def _interrupted(run: int, call: CallView) -> str:
+def _interrupted(run: int | None, call: CallView) -> str:
     if call.ended is None or not call.interrupted:
         return ""
     reason = one_line(words_of(call.result.get("reason")), 300)
     return note(f"Interrupted ({reason}); its effect is unknown") + _streams(run, call, call.ended)
 
 
-def _malformed(run: int, call: CallView) -> str:
+def _malformed(run: int | None, call: CallView) -> str:
     reason = visible_html(one_line(words_of(call.started.payload.get("malformed")), 300))
     raw = excerpt(call.started.payload.get("raw_arguments"))
     told = _observation(run, call) if call.ended is not None else ""
@@ -106,7 +106,7 @@ def _malformed(run: int, call: CallView) -> str:
     )
 
 
-def _edit(run: int, call: CallView) -> str:
+def _edit(run: int | None, call: CallView) -> str:
     arguments: Mapping[str, Any] = call.arguments
     path = words_of(arguments.get("file_path") or arguments.get("path"))
     inserts = (call.executor or call.tool).lower() in EDITORS and arguments.get("command") == "insert"
@@ -158,7 +158,7 @@ def _arguments(call: CallView) -> str:
     return "" if simple else arguments_block(call.arguments, leave_out=_SAID_BY_THE_ROW)
 
 
-def _finished(run: int, call: CallView) -> str:
+def _finished(run: int | None, call: CallView) -> str:
     if call.ended is None or call.interrupted:
         return ""
     payload = call.result
@@ -167,7 +167,7 @@ def _finished(run: int, call: CallView) -> str:
     return _streams(run, call, call.ended)
 
 
-def _streams(run: int, call: CallView, ended: LogEvent) -> str:
+def _streams(run: int | None, call: CallView, ended: LogEvent) -> str:
     payload = ended.payload
     whole = "whole" if payload.get("whole") else "observation"
     dropped = payload.get("observation_dropped") or 0
@@ -206,7 +206,7 @@ def _bytes(total: Any) -> str:
     return str(size(total if isinstance(total, int) else None))
 
 
-def _observation(run: int, call: CallView) -> str:
+def _observation(run: int | None, call: CallView) -> str:
     if call.ended is None:
         return ""
     payload = call.result

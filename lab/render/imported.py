@@ -29,7 +29,7 @@ def trajectory_imported(run: int, event: LogEvent) -> tuple[str, str, str, str]:
     return words, "attempt", "down", moment_body(details + _kept(run, event))
 
 
-def kept_block(run: int, event: LogEvent) -> str:
+def kept_block(run: int | None, event: LogEvent) -> str:
     """What the file holds of a step besides what the step shows: folded."""
     about = words_of(event.payload.get("about")).replace("_", " ")
     call = words_of(event.payload.get("call_id"))
@@ -70,7 +70,7 @@ def _totals(value: Any) -> str:
     return f"<p>The file's own totals: {said}</p>"
 
 
-def _kept(run: int, event: LogEvent) -> str:
+def _kept(run: int | None, event: LogEvent) -> str:
     kept = event.payload.get("kept")
     if not kept:
         return ""

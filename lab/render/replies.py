@@ -25,7 +25,7 @@ _TOLD_WORDS = {
 _SHOWN_MESSAGES = 40
 
 
-def said(run: int, view: StepView, seq: int) -> str:
+def said(run: int | None, view: StepView, seq: int) -> str:
     """What the model wrote. A call within the text is left out here: it is shown as what it does."""
     content = excerpt(view.answer.get("content"))
     call = view.text_call
@@ -61,7 +61,7 @@ def _part(text: str) -> Excerpt:
     return Excerpt(text, len(text), None, None)
 
 
-def unexecuted_blocks(run: int, view: StepView, seq: int) -> list[str]:
+def unexecuted_blocks(run: int | None, view: StepView, seq: int) -> list[str]:
     """The native calls of a reply that were never executed, as the model wrote them."""
     return [
         output_block(
@@ -86,7 +86,7 @@ def told_words(event: LogEvent) -> str:
     return _TOLD_WORDS.get(words_of(event.payload.get("reason")), "Unusable call")
 
 
-def told_blocks(run: int, view: StepView) -> list[str]:
+def told_blocks(run: int | None, view: StepView) -> list[str]:
     """Why a reply was not executed, what the harness told the model, and whether the reply was dropped."""
     blocks = []
     for event in view.told:
@@ -111,7 +111,7 @@ def told_blocks(run: int, view: StepView) -> list[str]:
     return blocks
 
 
-def notice_blocks(run: int, view: StepView) -> list[str]:
+def notice_blocks(run: int | None, view: StepView) -> list[str]:
     """What the harness said after the step without finding fault with the reply."""
     return [
         output_block(

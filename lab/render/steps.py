@@ -38,7 +38,7 @@ def step_html(run: int, view: StepView) -> SafeString:
         f'data-last-seq="{view.last_seq}" data-step="{view.number}" data-attempt="{view.attempt}" '
         f'data-kind="{view.kind}" data-icon="{view.icon}" data-state="{view.state}"{mark}>'
         f'<article aria-label="{label}"><details{opened}{kept}>{_row(view)}'
-        f'<div class="step-body">{_body(run, view)}</div></details></article></li>'
+        f'<div class="step-body">{step_body(run, view)}</div></details></article></li>'
     )
 
 
@@ -143,7 +143,8 @@ def _cost(view: StepView) -> str:
     )
 
 
-def _body(run: int, view: StepView) -> str:
+def step_body(run: int | None, view: StepView) -> str:
+    """What opens below a step's row; `run` None: for a file that is read without the lab."""
     asked_again = {event.payload.get("request") for event in view.requests if event.payload.get("again")}
     parts = [_failure(event, asked_again) for event in view.failures]
     parts += [rewritten_block(event) for event in view.rewritten]
