@@ -17,13 +17,15 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http.request import split_domain_port, validate_host
 
 from lab.live import messages
+from lab.live.comparison_feed import COMPARISON, comparison_now
 from lab.live.grid_feed import grid_now
 from lab.live.hub import Message, Topic, Viewer
 from lab.live.list_feed import rows_now
 from lab.live.run_feed import current_draft, current_panel
-from lab.live.tail import hub
+from lab.live.tail import hub, run_states
 from lab.models import Experiment, Role, Run
 from lab.services import access
+from lab.services.comparisons import MOST_RUNS
 from lab.services.trajectories import Batch, LogReader
 
 ALIVE_SECONDS = 2.0
@@ -225,6 +227,25 @@ class GridConsumer(LiveConsumer):
     async def _pass_on(self, message: Message) -> None:
         self.mark = max(self.mark, message.seq)
         await super()._pass_on(message)
+
+
+class ComparisonConsumer(LiveConsumer):
+    """The runs `?runs=` side by side: how far each is, whenever one went on. Any order is one topic."""
+
+    access = Role.VIEWER
+
+    def _find(self) -> bool:
+        runs = tuple(sorted(set(_numbers(self._scope, "runs"))))
+        self.topic = Topic(COMPARISON, 0, runs)
+        return 0 < len(runs) <= MOST_RUNS and Run.objects.filter(pk__in=runs).count() == len(runs)
+
+    async def _begin(self) -> None:
+        hub.join(self.topic, self.viewer, position=0)
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        states = await database_sync_to_async(run_states)(list(self.topic.runs))
+        await self.send(text_data=comparison_now(self.topic, states).text)
 
 
 class HomeConsumer(ListConsumer):

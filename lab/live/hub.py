@@ -17,10 +17,14 @@ QUEUE_BYTES = 1_000_000
 
 
 class Topic(NamedTuple):
-    """What can be watched: one run's steps, or a list of runs. `key` is 0 for the home page."""
+    """What can be watched: one run's steps, a list of runs, or `runs` side by side, in ascending order.
+
+    `key` is 0 for the home page and for a comparison.
+    """
 
     kind: str
     key: int
+    runs: tuple[int, ...] = ()
 
 
 class Message(NamedTuple):

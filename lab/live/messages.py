@@ -2,7 +2,7 @@
 
 `seq` and `after` say which numbers of the log a message covers, `steps` holds step fragments, `map` their
 links in the minimap, `parts` replace elements by id, `rows` are rows of a list, `cells` those of a grid,
-`draft` is text that still streams.
+`draft` is text that still streams. Of runs side by side, `runs` only says how far each of them is.
 `now` is the server's clock in milliseconds.
 """
 
@@ -59,6 +59,12 @@ def cells(html: Sequence[str], *, parts: Sequence[str], counts: Mapping[str, int
     fields: dict[str, object] = {"cells": "".join(html), "parts": "".join(parts), "mark": mark}
     fields |= {"counts": dict(counts)} if counts else {}
     return Message(mark, mark, _text(fields))
+
+
+def comparison(states: Mapping[int, tuple[int, str]]) -> Message:
+    """How far each compared run is: its last number and its status. The page fetches what it shows."""
+    told = {str(run): {"seq": seq, "status": status} for run, (seq, status) in states.items()}
+    return Message(0, 0, _text({"runs": told}))
 
 
 def alive() -> str:

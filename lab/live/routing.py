@@ -8,7 +8,13 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import path, re_path
 
-from lab.live.consumers import ExperimentConsumer, GridConsumer, HomeConsumer, RunConsumer
+from lab.live.consumers import (
+    ComparisonConsumer,
+    ExperimentConsumer,
+    GridConsumer,
+    HomeConsumer,
+    RunConsumer,
+)
 from lab.services.access import EVERYONE
 
 NOT_FOUND = 4404
@@ -47,6 +53,7 @@ websocket_urlpatterns: list[Any] = guarded(
         route("ws/runs/<int:run_id>/", RunConsumer.as_asgi()),
         route("ws/experiments/<int:experiment_id>/", ExperimentConsumer.as_asgi()),
         route("ws/experiments/<int:experiment_id>/grid/", GridConsumer.as_asgi()),
+        route("ws/compare/", ComparisonConsumer.as_asgi()),
         route("ws/home/", HomeConsumer.as_asgi()),
         route_of_any("", NowhereConsumer.as_asgi()),
     ]

@@ -19,6 +19,7 @@ from django.db.models import F, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from lab.live.bell import Bells, News
+from lab.live.comparison_feed import COMPARISON, ComparisonFeed
 from lab.live.grid_feed import GridFeed
 from lab.live.hub import Hub, Topic
 from lab.live.list_feed import ListFeed
@@ -70,30 +71,38 @@ class StepFeeds:
 
 
 class PanelFeeds:
-    """The parts beside the steps of all watched runs, rows of watched lists and cells of watched grids."""
+    """The parts beside the steps of all watched runs, watched comparisons, and rows and cells of lists."""
 
     def __init__(self) -> None:
         self._panels: dict[Topic, PanelFeed] = {}
+        self._comparisons: dict[Topic, ComparisonFeed] = {}
         self._lists: dict[Topic, ListFeed | GridFeed] = {}
 
     @property
     def waits(self) -> bool:
-        return any(feed.waits for feed in self._panels.values()) or any(
-            feed.waits for feed in self._lists.values()
-        )
+        feeds = (*self._panels.values(), *self._comparisons.values(), *self._lists.values())
+        return any(feed.waits for feed in feeds)
 
     def look(self, hub: Hub, topics: Mapping[Topic, int]) -> None:
         runs = [topic for topic in topics if topic.kind == "run"]
+        compared = [topic for topic in topics if topic.kind == COMPARISON]
         self._panels = {topic: self._panels.get(topic) or PanelFeed(run_id=topic.key) for topic in runs}
+        self._comparisons = {
+            topic: self._comparisons.get(topic) or ComparisonFeed(topic) for topic in compared
+        }
         self._lists = {
             topic: self._lists.get(topic) or _feed(topic, position)
             for topic, position in topics.items()
-            if topic.kind != "run"
+            if topic.kind not in ("run", COMPARISON)
         }
-        states = run_states([topic.key for topic in self._panels])
+        states = run_states(
+            [*(topic.key for topic in runs), *(run for topic in compared for run in topic.runs)]
+        )
         for topic, panel in self._panels.items():
             if topic.key in states:
                 hub.publish(topic, panel.changed(states[topic.key]))
+        for topic, feed in self._comparisons.items():
+            hub.publish(topic, feed.changed(states))
         for topic, rows in self._lists.items():
             hub.publish(topic, rows.changed())
 

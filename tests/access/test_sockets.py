@@ -40,7 +40,8 @@ class Socket(NamedTuple):
         for name, value in known.items():
             address = address.replace(name, str(value))
         assert "<" not in address, f"{self.route}: say what its parameters are"
-        return f"/{address or 'ws/nowhere/'}"
+        asked = f"?runs={run.pk}" if self.route == "ws/compare/" else ""
+        return f"/{address or 'ws/nowhere/'}{asked}"
 
 
 SOCKETS = [
@@ -126,6 +127,8 @@ def test_an_absent_run_and_a_made_up_session_are_refused_alike(lab: LabServer) -
     assert handshake(lab, "/ws/runs/987654321/", cookie=cookie, origin=own) == REFUSED
     assert handshake(lab, "/ws/experiments/987654321/", cookie=cookie, origin=own) == REFUSED
     run = builders.run()
+    for runs in ("", "x", "987654321", f"{run.pk},987654321", "1,2,3,4,5,6,7"):
+        assert handshake(lab, f"/ws/compare/?runs={runs}", cookie=cookie, origin=own) == REFUSED, runs
     assert handshake(lab, f"/ws/runs/{run.pk}/", cookie="lab_session=made-up", origin=own) == REFUSED
 
 
