@@ -53,7 +53,8 @@ class Verdict:
     test_count: int
 
 
-_TEST_STATES: dict[str, tuple[str, str, str]] = {
+# A test's status -> how it is shown: class, icon, word.
+TEST_STATES: dict[str, tuple[str, str, str]] = {
     "passed": ("passed", "ok", "passed"),
     "failed": ("failed", "cross", "failed"),
     "error": ("failed", "cross", "error"),
@@ -62,9 +63,7 @@ _TEST_STATES: dict[str, tuple[str, str, str]] = {
     "xpass": ("warning", "warning", "unexpected pass"),
     "missing": ("slate", "unparsed", "not run"),
 }
-
-
-_CHIPS = {"fail_to_pass": "f2p", "pass_to_pass": "p2p"}
+CHIPS = {"fail_to_pass": "f2p", "pass_to_pass": "p2p"}
 
 
 def passed_of(passed: int | None, total: int | None) -> str:
@@ -135,13 +134,13 @@ def _sorted_tests(results: list[TestResult]) -> list[GradedTest]:
 
 
 def _test_row(test: TestResult) -> GradedTest:
-    state, icon, word = _TEST_STATES.get(test.status, ("slate", "unparsed", test.status))
+    state, icon, word = TEST_STATES.get(test.status, ("slate", "unparsed", test.status))
     name = visible_text(test.test_id)
     return GradedTest(
         id=test.pk,
         name=cut_in_the_middle(name),
         full_name=name,
-        chip=_CHIPS.get(test.group, ""),
+        chip=CHIPS.get(test.group, ""),
         status=word,
         state=state,
         icon=icon,
