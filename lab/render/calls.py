@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.render.blocks import (
     arguments_block,
@@ -18,7 +18,7 @@ from lab.render.icons import icon
 from lab.render.kinds import EDITORS, command_of, subject_of
 from lab.render.numbers import duration, growing, moment, plural, size
 from lab.render.results import call_result, exit_code, stream_text
-from lab.render.text import EMPTY, excerpt, first_lines, one_line, visible_html, words_of
+from lab.render.text import EMPTY, Excerpt, excerpt, first_lines, one_line, visible_html, words_of
 
 _NOT_SHOWN_AS_ARGUMENTS = frozenset({"command", "cmd", "description", "timeout", "timeout_ms"})
 # What the row of a call has said already.
@@ -35,15 +35,36 @@ def main_argument(call: CallView) -> str:
     return ", ".join(f"{name}={words_of(value) or value}" for name, value in list(call.arguments.items())[:4])
 
 
-def call_block(run: int | None, call: CallView, *, alone: bool) -> str:
-    """What opens below a step's row for one of its calls; `alone`: the row has named it."""
+class Printed(NamedTuple):
+    """A text that a call came to, or that it was made of: what `output_block` takes.
+
+    `binary`: how many bytes that are no text; `text` is empty then.
+    """
+
+    seq: int
+    part: str
+    title: str
+    icon: str
+    text: Excerpt
+    facts: str = ""
+    mark: str = ""
+    binary: int | None = None
+
+
+def call_block(run: int | None, call: CallView, *, alone: bool, body: str | None = None) -> str:
+    """What opens below a step's row for one of its calls; `alone`: the row has named it.
+
+    `body`: markup in the place of what it asked for and what it came to.
+    """
     if call.malformed:
-        return _malformed(run, call)
+        told = printed_of(run, call)
+        if body is None:
+            body = _printed_html(run, [raw_arguments(call), *told])
+        return f'<section class="tool-call">{_not_understood(call)}{body}</section>'
     broken_off = "".join(_tried_before(run, earlier) for earlier in call.before)
-    if call.kind == "edit" and (block := _edit(run, call)):
-        body = block + (_finished(run, call) if call.ended is not None and _bad(call) else "")
-    else:
-        body = _arguments(call) + (_finished(run, call) if call.ended is not None else "")
+    if body is None:
+        asked = edit_block(run, call) if is_edit(call) else arguments_of(call)
+        body = asked + _printed_html(run, printed_of(run, call))
     head = "" if alone and call.ended is not None else _call_head(call)
     after = _pending(call) + _interrupted(run, call)
     return f'<section class="tool-call">{broken_off}{head}{body}{after}</section>'
@@ -53,11 +74,7 @@ def _tried_before(run: int | None, call: CallView) -> str:
     """A try that the end of its worker broke off; the call that follows is the same one again."""
     reason = one_line(words_of(call.result.get("reason")), 300)
     words = f"Interrupted ({reason}) and run again on the workspace as it was before"
-    return note(words) + (_streams(run, call, call.ended) if call.ended is not None else "")
-
-
-def _bad(call: CallView) -> bool:
-    return call.ended is not None and bool(call.ended.payload.get("failed"))
+    return note(words) + _printed_html(run, _streams(run, call))
 
 
 def _call_head(call: CallView) -> str:
@@ -87,30 +104,43 @@ def _interrupted(run: int | None, call: CallView) -> str:
     if call.ended is None or not call.interrupted:
         return ""
     reason = one_line(words_of(call.result.get("reason")), 300)
-    return note(f"Interrupted ({reason}); its effect is unknown") + _streams(run, call, call.ended)
+    return note(f"Interrupted ({reason}); its effect is unknown") + _printed_html(run, _streams(run, call))
 
 
-def _malformed(run: int | None, call: CallView) -> str:
+def _not_understood(call: CallView) -> str:
     reason = visible_html(one_line(words_of(call.started.payload.get("malformed")), 300))
-    raw = excerpt(call.started.payload.get("raw_arguments"))
-    told = _observation(run, call) if call.ended is not None else ""
     return (
-        f'<section class="tool-call"><div class="note-row warning">{icon("warning")}<div>'
+        f'<div class="note-row warning">{icon("warning")}<div>'
         f"<b>{visible_html(one_line(call.tool, 60))}</b>: "
         f"not understood, told the model. {reason}</div></div>"
-        + output_block(
-            raw, run=run, seq=call.started.seq, part="raw_arguments", title="Raw arguments", icon_name="file"
-        )
-        + told
-        + "</section>"
     )
 
 
-def _edit(run: int | None, call: CallView) -> str:
+def raw_arguments(call: CallView) -> Printed:
+    """What stands in the place of arguments that could not be read."""
+    raw = excerpt(call.started.payload.get("raw_arguments"))
+    return Printed(call.started.seq, "raw_arguments", "Raw arguments", "file", raw)
+
+
+def is_edit(call: CallView) -> bool:
+    """Whether a call says as arguments, and not within a command, what it replaces, puts in or writes."""
+    names = ("old_string", "old_str", "content", "file_text")
+    return (
+        call.kind == "edit"
+        and not call.malformed
+        and (_inserts(call) or any(call.arguments.get(name) is not None for name in names))
+    )
+
+
+def _inserts(call: CallView) -> bool:
+    return (call.executor or call.tool).lower() in EDITORS and call.arguments.get("command") == "insert"
+
+
+def edit_block(run: int | None, call: CallView) -> str:
+    """What an edit replaces, puts in or writes."""
     arguments: Mapping[str, Any] = call.arguments
     path = words_of(arguments.get("file_path") or arguments.get("path"))
-    inserts = (call.executor or call.tool).lower() in EDITORS and arguments.get("command") == "insert"
-    if inserts:
+    if _inserts(call):
         line = one_line(words_of(arguments.get("insert_line")) or str(arguments.get("insert_line")), 12)
         where = f"behind line {line}"
         return _difference(path, visible_html(where), added(words_of(arguments.get("new_str"))))
@@ -119,8 +149,6 @@ def _edit(run: int | None, call: CallView) -> str:
         new = excerpt(arguments.get("new_string", arguments.get("new_str")))
         return _difference(path, _change_counts(call), replaced(old.text, new.text))
     content = arguments.get("content", arguments.get("file_text"))
-    if content is None:
-        return ""
     return output_block(
         excerpt(content),
         run=run,
@@ -146,7 +174,8 @@ def _change_counts(call: CallView) -> str:
     return counts(sum(int(c["added"]) for c in known), sum(int(c.get("removed") or 0) for c in known))
 
 
-def _arguments(call: CallView) -> str:
+def arguments_of(call: CallView) -> str:
+    """What a call asks for beyond what its row says."""
     is_editor = (call.executor or call.tool).lower() in EDITORS
     command = "" if is_editor else command_of(call.arguments)
     if command:
@@ -158,16 +187,44 @@ def _arguments(call: CallView) -> str:
     return "" if simple else arguments_block(call.arguments, leave_out=_SAID_BY_THE_ROW)
 
 
-def _finished(run: int | None, call: CallView) -> str:
+def printed_of(run: int | None, call: CallView) -> list[Printed]:
+    """What a call that ended printed, or what the model was told. Of an edit only what went wrong."""
     if call.ended is None or call.interrupted:
-        return ""
+        return []
     payload = call.result
-    if payload.get("stdout") is None and payload.get("stderr") is None:
-        return _observation(run, call)
-    return _streams(run, call, call.ended)
+    if is_edit(call) and not payload.get("failed"):
+        return []
+    if call.malformed or (payload.get("stdout") is None and payload.get("stderr") is None):
+        return [_observation(run, call, call.ended)]
+    return _streams(run, call)
 
 
-def _streams(run: int | None, call: CallView, ended: LogEvent) -> str:
+def _printed_html(run: int | None, printed: list[Printed]) -> str:
+    return "".join(printed_block(run, one) for one in printed)
+
+
+def printed_block(run: int | None, one: Printed) -> str:
+    """A text that a call came to as a block."""
+    if one.binary is not None:
+        return binary_block(one.title, one.binary, run=run, seq=one.seq, part=one.part)
+    if not one.part:
+        return _no_output(one.facts)
+    return output_block(
+        one.text,
+        run=run,
+        seq=one.seq,
+        part=one.part,
+        title=one.title,
+        icon_name=one.icon,
+        facts=one.facts,
+        mark=one.mark,
+    )
+
+
+def _streams(run: int | None, call: CallView) -> list[Printed]:
+    ended = call.ended
+    if ended is None:
+        return []
     payload = ended.payload
     whole = "whole" if payload.get("whole") else "observation"
     dropped = payload.get("observation_dropped") or 0
@@ -175,30 +232,29 @@ def _streams(run: int | None, call: CallView, ended: LogEvent) -> str:
     seen = excerpt(payload.get("observation")) if ended.kind == "tool_call_finished" else EMPTY
     mark = seen_mark(seen, dropped, run=run, seq=ended.seq, part=whole, printed=printed if seen.text else 0)
     code = exit_code(payload["exit_code"]) + " · " if payload.get("exit_code") is not None else ""
-    blocks = []
+    blocks: list[Printed] = []
     for part, title in (("stdout", "Output"), ("stderr", "Error output")):
         stream = payload.get(part)
         if not isinstance(stream, Mapping) or not stream.get("total_bytes"):
             continue
         if stream.get("binary"):
-            blocks.append(binary_block(title, stream.get("total_bytes"), run=run, seq=ended.seq, part=part))
+            blocks.append(Printed(ended.seq, part, title, "prompt", EMPTY, binary=stream["total_bytes"]))
             continue
         text = stream_text(stream)
         cut = " · kept in part" if stream.get("truncated") else ""
         lines = f"{plural(text.lines, 'line')} · " if text.lines is not None else ""
         facts = f"{code}{lines}{_bytes(stream.get('total_bytes'))}{cut}"
-        blocks.append(
-            output_block(text, run=run, seq=ended.seq, part=part, title=title, facts=facts, mark=mark)
-        )
+        blocks.append(Printed(ended.seq, part, title, "prompt", text, facts, mark))
         code = mark = ""
-    said = isinstance(payload.get("stdout"), Mapping)
-    return "".join(blocks) or (_no_output(code) if said else "")
+    if not blocks and isinstance(payload.get("stdout"), Mapping):
+        blocks = [Printed(ended.seq, "", "No output", "prompt", EMPTY, code.removesuffix(" · "))]
+    return blocks
 
 
-def _no_output(code: str) -> str:
+def _no_output(facts: str) -> str:
     return (
         f'<section class="output"><header>{icon("prompt")}<b>No output</b>'
-        f'<span class="end">{code.removesuffix(" · ")}</span></header></section>'
+        f'<span class="end">{facts}</span></header></section>'
     )
 
 
@@ -206,21 +262,11 @@ def _bytes(total: Any) -> str:
     return str(size(total if isinstance(total, int) else None))
 
 
-def _observation(run: int | None, call: CallView) -> str:
-    if call.ended is None:
-        return ""
-    payload = call.result
+def _observation(run: int | None, call: CallView, ended: LogEvent) -> Printed:
+    payload = ended.payload
     observation = excerpt(payload.get("observation"))
     dropped = payload.get("observation_dropped") or 0
     part = "whole" if payload.get("whole") else "observation"
-    mark = seen_mark(observation, dropped, run=run, seq=call.ended.seq, part=part)
+    mark = seen_mark(observation, dropped, run=run, seq=ended.seq, part=part)
     title = "Told the model" if call.malformed or payload.get("failed") else "Result"
-    return output_block(
-        observation,
-        run=run,
-        seq=call.ended.seq,
-        part="observation",
-        title=title,
-        icon_name=call.icon,
-        mark=mark,
-    )
+    return Printed(ended.seq, "observation", title, call.icon, observation, mark=mark)

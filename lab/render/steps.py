@@ -32,7 +32,7 @@ def step_html(run: int, view: StepView) -> SafeString:
     opened = " open" if view.pending or view.kind in {"edit", "final"} else ""
     kept = " data-keep-open" if view.kind in {"edit", "final"} and not view.pending else ""
     mark = _mark(view)
-    label = html.escape(one_line(f"Step {view.number}: {_tool(view)} {_main_argument(view)}", 120))
+    label = html.escape(one_line(f"Step {view.number}: {tool_words(view)} {argument_words(view)}", 120))
     return safe(
         f'<li class="step" id="event-{view.first_seq}" data-seqs="{",".join(map(str, view.seqs))}" '
         f'data-last-seq="{view.last_seq}" data-step="{view.number}" data-attempt="{view.attempt}" '
@@ -55,7 +55,8 @@ def _mark(view: StepView) -> str:
     return f' data-marks="{" ".join(names)}"' if names else ""
 
 
-def _tool(view: StepView) -> str:
+def tool_words(view: StepView) -> str:
+    """What a step is called: its first tool, or what else the model did."""
     if view.calls:
         return view.calls[0].tool
     if view.told:
@@ -66,7 +67,8 @@ def _tool(view: StepView) -> str:
     return "Answer" if view.kind == "final" else "Model"
 
 
-def _main_argument(view: StepView) -> str:
+def argument_words(view: StepView) -> str:
+    """What a step is about: what its first call asks for, or what the model answers. Not cut."""
     if view.calls:
         return main_argument(view.calls[0]) or (
             words_of(view.answer.get("content")) if view.text_call else ""
@@ -77,7 +79,7 @@ def _main_argument(view: StepView) -> str:
 
 
 def _row(view: StepView) -> str:
-    argument = one_line(_main_argument(view), 240)
+    argument = one_line(argument_words(view), 240)
     style = "code" if view.calls else "span"
     others = ""
     if len(view.calls) > 1:
@@ -87,7 +89,7 @@ def _row(view: StepView) -> str:
     return (
         f'<summary class="step-row" data-row>{icon("chevron", "fold")}<span class="n">{view.number}</span>'
         f'<span class="kind">{icon(view.icon)}<span class="visually-hidden">{view.kind}</span></span>'
-        f'<span class="call"><b>{visible_html(one_line(_tool(view), 60))}</b> '
+        f'<span class="call"><b>{visible_html(one_line(tool_words(view), 60))}</b> '
         f"<{style}>{visible_html(argument)}</{style}>{others}</span>"
         f'<span class="result">{step_result(view)}</span><span class="time">{_time(view)}</span>'
         f'<span class="tokens">{_tokens(view)}</span><span class="cost">{_cost(view)}</span></summary>'
@@ -143,23 +145,32 @@ def _cost(view: StepView) -> str:
     )
 
 
-def step_body(run: int | None, view: StepView) -> str:
-    """What opens below a step's row; `run` None: for a file that is read without the lab."""
+def step_body(run: int | None, view: StepView, *, words: str | None = None, calls: str | None = None) -> str:
+    """What opens below a step's row; `run` None: for a file that is read without the lab.
+
+    `words` and `calls`: markup in the place of what the model thought and said, and of its calls.
+    """
     asked_again = {event.payload.get("request") for event in view.requests if event.payload.get("again")}
     parts = [_failure(event, asked_again) for event in view.failures]
     parts += [rewritten_block(event) for event in view.rewritten]
     if view.reply is not None:
-        parts.append(reasoning_block(excerpt(view.answer.get("reasoning")), run=run, seq=view.reply.seq))
-        parts.append(said(run, view, view.reply.seq))
+        parts.append(step_words(run, view, view.reply.seq) if words is None else words)
         parts += unexecuted_blocks(run, view, view.reply.seq)
         parts.append(_notes(view, view.reply))
         parts += told_blocks(run, view)
     elif view.state == "answering":
         parts.append(_answering(view))
-    parts += [call_block(run, call, alone=len(view.calls) == 1) for call in view.calls]
+    if calls is None:
+        calls = "".join(call_block(run, call, alone=len(view.calls) == 1) for call in view.calls)
+    parts.append(calls)
     parts += notice_blocks(run, view)
     parts += [kept_block(run, event) for event in view.kept]
     return "".join(parts)
+
+
+def step_words(run: int | None, view: StepView, seq: int) -> str:
+    """What the model thought and what it said in a step; `seq`: the number of its reply."""
+    return reasoning_block(excerpt(view.answer.get("reasoning")), run=run, seq=seq) + said(run, view, seq)
 
 
 def _answering(view: StepView) -> str:
