@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.harnesses.difference import content_differences
@@ -27,7 +27,9 @@ from lab.services.harness_differences import ShownDifference, shown_differences
 from lab.services.run_pages import Panel, panel
 
 MOST_RUNS = 6
-OFFERED = 50
+_SHOWN = 12
+# More than any run has, and few enough for every database.
+_DIGITS = 18
 LIMIT_NAMES = {
     "max_steps": "steps",
     "max_context_tokens": "context",
@@ -142,30 +144,100 @@ class Comparison:
         return len(self.sides) > 2
 
 
+class Signals(NamedTuple):
+    """What a comparison begins with: its lights, and how the models were sampled, each a name with its values.
+
+    `differs`: "top_k 20 and 40". `alike`: "temperature 0.6".
+    """
+
+    lights: list[Light]
+    differs: list[str]
+    alike: list[str]
+
+
+def signals(runs: Sequence[Run]) -> Signals:
+    """The lights and the sampling of two or more runs (see `find_runs`), in three queries."""
+    sides = made_with(runs)
+    lights = [_harness_light(sides), _limits_light(sides), _task_set_light(runs), _sandboxes(sides)[1]]
+    differs, alike = [], []
+    for path in dict.fromkeys(path for side in sides for path in side.settings):
+        if not path.startswith("sampling."):
+            continue
+        values = list(dict.fromkeys(_setting(side, path).words for side in sides))
+        (differs if len(values) > 1 else alike).append(
+            f"{path.removeprefix('sampling.')} {' and '.join(values)}"
+        )
+    return Signals(lights, differs, alike)
+
+
+class Named(NamedTuple):
+    """What an address or a person names as runs: each text as it was written, and its number if it is one."""
+
+    parts: list[tuple[str, int | None]]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Each number once, in order."""
+        return list(dict.fromkeys(number for _, number in self.parts if number is not None))
+
+    @property
+    def wrong(self) -> list[str]:
+        return [text for text, number in self.parts if number is None]
+
+
+def read_numbers(texts: Iterable[str]) -> Named:
+    """Numbers of runs, parted by commas or spaces, with or without "#". Nothing that was written is lost."""
+    found: list[tuple[str, int | None]] = []
+    for part in ",".join(texts).replace(",", " ").split():
+        plain = part.removeprefix("#")
+        is_number = plain.isascii() and plain.isdigit() and len(plain) <= _DIGITS
+        found.append((part, int(plain) if is_number else None))
+    return Named(found)
+
+
 def asked_numbers(texts: Iterable[str]) -> list[int]:
     """Numbers of runs as an address or a person gives them, parted by commas or spaces, each once, in order.
 
     Raises:
         InvalidValueError: something that is no number, or more runs than fit; says what to write instead.
     """
-    numbers: list[int] = []
-    for part in ",".join(texts).replace(" ", ",").split(","):
-        plain = part.strip().removeprefix("#")
-        if not plain:
-            continue
-        if not (plain.isascii() and plain.isdigit() and len(plain) < 10):
-            raise InvalidValueError(
-                "runs", as_typed(part), "is no number of a run; write numbers as in 12,15"
-            )
-        if int(plain) not in numbers:
-            numbers.append(int(plain))
-    if len(numbers) > MOST_RUNS:
-        raise InvalidValueError(
-            "runs",
-            ",".join(str(number) for number in numbers[:12]),
-            f"are {len(numbers)} runs; {MOST_RUNS} fit side by side, so leave {len(numbers) - MOST_RUNS} out",
-        )
-    return numbers
+    named = read_numbers(texts)
+    if named.wrong:
+        raise no_numbers(named.wrong)
+    if len(named.numbers) > MOST_RUNS:
+        raise too_many(named.numbers)
+    return named.numbers
+
+
+def no_numbers(wrong: Sequence[str]) -> InvalidValueError:
+    """What to say of `wrong`, one or more texts that are no numbers of runs."""
+    said = "is no number of a run" if len(wrong) == 1 else "are no numbers of runs"
+    return InvalidValueError("runs", _shown(wrong), f"{said}; write numbers as in 12,15")
+
+
+def too_many(numbers: Sequence[int]) -> InvalidValueError:
+    """What to say of more runs than fit side by side."""
+    return InvalidValueError(
+        "runs",
+        _shown(numbers),
+        f"are {len(numbers)} runs; {MOST_RUNS} fit side by side, so leave {len(numbers) - MOST_RUNS} out",
+    )
+
+
+def absent(numbers: Sequence[int]) -> InvalidValueError:
+    """What to say of numbers that no run has, or none has any more."""
+    said = "is no run" if len(numbers) == 1 else "are no runs"
+    return InvalidValueError(
+        "runs",
+        _shown(numbers),
+        f"{said} of this lab: mistyped, or removed since; leave out what is not there, or choose from a list",
+    )
+
+
+def _shown(values: Sequence[object]) -> str:
+    """The first of them as they were typed, and how many more."""
+    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    return ",".join(as_typed(str(value)) for value in values[:_SHOWN]) + more
 
 
 def find_runs(numbers: Sequence[int]) -> list[Run]:
@@ -174,25 +246,24 @@ def find_runs(numbers: Sequence[int]) -> list[Run]:
     Raises:
         InvalidValueError: a number that no run has.
     """
-    found = {run.pk: run for run in _with_everything(Run.objects.filter(pk__in=numbers))}
+    found = found_runs(numbers)
     missing = [number for number in numbers if number not in found]
     if missing:
-        names = ", ".join(str(number) for number in missing)
-        raise InvalidValueError("runs", names, "is no run of this lab; leave it out, or choose from a list")
+        raise absent(missing)
     return [found[number] for number in numbers]
+
+
+def found_runs(numbers: Iterable[int]) -> dict[int, Run]:
+    """Those of these numbers that are runs, in this order, with all that a comparison names; in one query."""
+    numbers = list(numbers)
+    runs = {run.pk: run for run in _with_everything(Run.objects.filter(pk__in=numbers))}
+    return {number: runs[number] for number in numbers if number in runs}
 
 
 def _with_everything(runs: QuerySet[Run]) -> QuerySet[Run]:
     return runs.select_related(
         "facts", "task__task_set", "experiment", "arm__harness_version__harness", "arm__model__endpoint"
     )
-
-
-def offered(runs: Sequence[Run]) -> list[Run]:
-    """Other runs of the same tasks, newest first, at most 50: those to compare with."""
-    same = Q(task__in=[run.task_id for run in runs]) | Q(task__digest__in=[run.task.digest for run in runs])
-    others = Run.objects.filter(same).exclude(pk__in=[run.pk for run in runs])
-    return list(others.for_rows().order_by("-id")[:OFFERED])
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -446,13 +517,13 @@ def _sandboxes(sides: Sequence[MadeWith]) -> tuple[list[Row], Light, str]:
     order: tuple[State, ...] = ("different", "unknown", "same")
     worst: State = next((state for state in order if state in states), "unknown")
     # Some of them are told with commas of their own.
-    differing = ", ".join(row.name for row in rows[:_SANDBOX_NAMED]) if worst == "different" else ""
-    more = ", …" if len(rows) > _SANDBOX_NAMED else ""
+    differing = ", ".join(row.name for row in rows[:_SANDBOX_SHOWN]) if worst == "different" else ""
+    more = ", …" if len(rows) > _SANDBOX_SHOWN else ""
     return rows, Light("sandbox", worst, f"{differing}{more}" if differing else ""), "; ".join(alike)
 
 
 # So many of the facts that differ are named where the page begins.
-_SANDBOX_NAMED = 3
+_SANDBOX_SHOWN = 3
 
 
 # ---- everything else ---------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path, reverse
 from django.views.decorators.http import require_safe
 
-from lab.engine.errors import InvalidValueError
-from lab.engine.limits import as_typed
 from lab.models import Experiment, Role
-from lab.services import compared_arms, comparisons, overview
+from lab.services import compared_arms, comparison_choices, comparisons, overview
+from lab.services.comparison_choices import Choosing
 from lab.web.http import for_role
 
 
@@ -21,28 +20,17 @@ from lab.web.http import for_role
 def comparison(request: HttpRequest) -> HttpResponse:
     """`?runs=12,15` side by side; with fewer than two, or with `choose`, the runs one may add."""
     asked = request.GET.getlist("runs")
-    try:
-        numbers = comparisons.asked_numbers(asked)
-        runs = comparisons.find_runs(numbers)
-    except InvalidValueError as error:
-        context = {"typed": as_typed(",".join(asked)), "error": error, "place": "experiments"}
-        return render(request, "comparisons/choose.html", context, status=400)
+    runs = comparison_choices.wanted(asked, choose="choose" in request.GET)
+    if isinstance(runs, Choosing):
+        context = {"place": "experiments", "choosing": runs}
+        return render(request, "comparisons/choose.html", context, status=400 if runs.errors else 200)
     if len(asked) > 1:
         # What a form sent becomes the address that one passes on.
-        return _to_runs(numbers)
-    if len(runs) < 2 or "choose" in request.GET:
-        context = {
-            "place": "experiments",
-            "chosen": runs,
-            "query": ",".join(str(number) for number in numbers),
-            "offered": comparisons.offered(runs),
-            "room": comparisons.MOST_RUNS - len(runs),
-        }
-        return render(request, "comparisons/choose.html", context)
+        return _to_runs([run.pk for run in runs])
     context = {
         "place": "experiments",
         "comparison": comparisons.compare(runs),
-        "query": ",".join(str(number) for number in numbers),
+        "query": ",".join(str(run.pk) for run in runs),
         "may_add": len(runs) < comparisons.MOST_RUNS,
         "now": dt.datetime.now(dt.UTC),
     }
