@@ -77,7 +77,7 @@ def notes_of(section: str) -> list[str]:
 
 
 def _lines(section: str) -> list[Line]:
-    """The lines of all hunks. No parser of diffs reads them: one that is cut off is shown as far as it goes."""
+    """The lines of all hunks, of a diff that is cut off as far as it goes: no parser of diffs does that."""
     lines: list[Line] = []
     old = new = 0
     body = section[:_SECTION_CHARACTERS]
