@@ -214,6 +214,14 @@ class StepView:
         return self.state in {"answering", "waiting", "running"}
 
     @property
+    def failed(self) -> bool:
+        """Whether something in it went wrong: an exit code, an error of a tool, a reply not executed."""
+        results = [call.result for call in self.calls]
+        return bool(self.told) or any(
+            result.get("failed") or result.get("exit_code") not in (0, None) for result in results
+        )
+
+    @property
     def failed_test(self) -> bool:
         return any(
             call.kind == "test"

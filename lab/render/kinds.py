@@ -59,7 +59,7 @@ _EDIT = re.compile(
     r"|(?:^|[^0-9&>])>>?\s*(?!/dev/null|&)[\w./~\"'$-]"
 )
 # Where a here-document begins: `<<EOF`, `<<-'EOF'`; not the here-string `<<<`.
-_HEREDOC = re.compile(r"(?<!<)<<-?\s*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
+HEREDOC = re.compile(r"(?<!<)<<-?\s*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
 _HERE_STRING = re.compile(r"<<<.*")
 _READ_CHARACTERS = 4_000
 
@@ -109,7 +109,7 @@ def command_kind(command: str) -> Kind:
 
     A test run starts a known test runner, or has Python run a file that is named as tests are.
     """
-    text = _without_documents(command[:_READ_CHARACTERS])
+    text = without_documents(command[:_READ_CHARACTERS])
     segments = [segment.split() for segment in _SEPARATORS.split(text) if segment.strip()]
     if any(_TEST.search(" ".join(words)) or _python_tests(words) for words in segments):
         return "test"
@@ -144,7 +144,7 @@ def _after_python(words: list[str]) -> list[str]:
     return plain[found + 1 :]
 
 
-def _without_documents(command: str) -> str:
+def without_documents(command: str) -> str:
     """The command without the texts of here-documents: what stands after `<<EOF` on its line is command."""
     kept, ends_with = [], None
     for line in command.split("\n"):
@@ -152,7 +152,7 @@ def _without_documents(command: str) -> str:
             if line.strip() == ends_with:
                 ends_with = None
             continue
-        begins = _HEREDOC.search(line)
+        begins = HEREDOC.search(line)
         if begins:
             ends_with = begins[1]
             line = f"{line[: begins.start()]} {line[begins.end() :]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,9 +24,22 @@ _UNITTEST_COUNTS = re.compile(r"(failures|errors|skipped|successes)=(\d{1,9})")
 _REPLACEMENTS = re.compile(r"(\d+) replacements?")
 
 
-def step_result(view: StepView) -> str:
+_TAG = re.compile(r"<[^>]*>")
+
+
+def result_words(view: StepView) -> str:
+    """The result column of a step in plain words without its exit code, "" while it is pending."""
+    if view.pending:
+        return ""
+    return " ".join(html.unescape(_TAG.sub("", step_result(view, with_exit=False))).split())
+
+
+def step_result(view: StepView, *, with_exit: bool = True) -> str:
     """The result column of a step as markup."""
-    parts = [_state(view)] if view.pending or not view.calls else [call_result(view.calls[0])]
+    if view.pending or not view.calls:
+        parts = [_state(view)]
+    else:
+        parts = [call_result(view.calls[0], with_exit=with_exit)]
     if view.pending and view.calls and view.calls[0].ended is not None:
         parts.insert(0, call_result(view.calls[0]))
     failed = [event for event in view.failures if event.kind == "model_call_failed"]
@@ -66,7 +80,7 @@ def _unanswered(view: StepView) -> str:
     return "left the recording" if parted else "no further turn recorded"
 
 
-def call_result(call: CallView) -> str:
+def call_result(call: CallView, *, with_exit: bool = True) -> str:
     """What one call came to, as markup."""
     if call.malformed:
         return f'<span class="warning">{icon("warning")} not understood, told the model</span>'
@@ -82,7 +96,8 @@ def call_result(call: CallView) -> str:
     if payload.get("out_of_memory"):
         return f'<span class="failed">{icon("cross")} out of memory</span>'
     if payload.get("exit_code") is not None:
-        return " · ".join(part for part in (exit_code(payload["exit_code"]), _output_words(call)) if part)
+        code = exit_code(payload["exit_code"]) if with_exit else ""
+        return " · ".join(part for part in (code, _output_words(call)) if part)
     if payload.get("failed"):
         return f'<span class="failed">{icon("cross")} error</span>'
     return _tool_words(call, excerpt(payload.get("observation")))
@@ -163,19 +178,35 @@ def _edit_words(call: CallView, observation: Excerpt) -> str:
         lines = excerpt(content).lines
         new = any(change.get("change") == "added" for change in call.changes)
         return (plural(lines, "line") if lines is not None else "") + (", new file" if new else "")
+    added, removed = _call_counts(call)
+    replaced = _REPLACEMENTS.search(observation.text)
+    words = plural(int(replaced[1][:9]), "replacement") if replaced else ""
+    changed = counts(added, removed) if added is not None else ""
+    return " · ".join(part for part in (changed, words) if part)
+
+
+def _call_counts(call: CallView) -> tuple[int | None, int | None]:
+    """Lines that an edit added and removed; None where nothing says so."""
     known = [change for change in call.changes if change.get("added") is not None]
     if known:
-        added = sum(int(change["added"]) for change in known)
-        removed = sum(int(change.get("removed") or 0) for change in known)
-    else:
-        before, after = (
-            words_of(call.arguments.get(f"{name}_string", call.arguments.get(f"{name}_str")))
-            for name in ("old", "new")
+        return (
+            sum(int(change["added"]) for change in known),
+            sum(int(change.get("removed") or 0) for change in known),
         )
-        added, removed = line_counts(before, after) if before or after else (0, 0)
-    replaced = _REPLACEMENTS.search(observation.text)
-    words = f" · {plural(int(replaced[1][:9]), 'replacement')}" if replaced else ""
-    return counts(added, removed) + words
+    texts = [
+        excerpt(call.arguments.get(f"{name}_string", call.arguments.get(f"{name}_str")))
+        for name in ("old", "new")
+    ]
+    if not any(text.text for text in texts) or not all(text.whole for text in texts):
+        return None, None
+    return line_counts(texts[0].text, texts[1].text)
+
+
+def edit_counts(view: StepView) -> tuple[int | None, int | None]:
+    """Lines that the calls of a step added and removed; None where nothing says so."""
+    each = [_call_counts(call) for call in view.calls]
+    known = [(added, removed) for added, removed in each if added is not None and removed is not None]
+    return (sum(added for added, _ in known), sum(removed for _, removed in known)) if known else (None, None)
 
 
 def step_clock(view: StepView) -> str:

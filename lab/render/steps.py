@@ -44,11 +44,7 @@ def step_html(run: int, view: StepView) -> SafeString:
 
 def _mark(view: StepView) -> str:
     names = ["failed-test"] if view.failed_test else []
-    failed = bool(view.told) or any(
-        call.ended is not None and call.ended.payload.get("failed") for call in view.calls
-    )
-    exits = [call.ended.payload.get("exit_code") for call in view.calls if call.ended is not None]
-    if failed or any(number not in (0, None) for number in exits):
+    if view.failed:
         names.append("failed")
     if view.kind == "edit":
         names.append("edit")
@@ -99,12 +95,17 @@ def _row(view: StepView) -> str:
 def _time(view: StepView) -> str:
     if clock := step_clock(view):
         return clock
-    seconds = [call.ended.payload.get("seconds") for call in view.calls if call.ended is not None]
-    if seconds:
-        known = [float(value) for value in seconds if isinstance(value, int | float)]
-        return str(duration(sum(known) if known else None))
-    taken = view.answer.get("seconds")
-    return str(duration(float(taken))) if isinstance(taken, int | float) else ""
+    taken = step_seconds(view)
+    has_ended = any(call.ended is not None for call in view.calls)
+    return str(duration(taken)) if taken is not None or has_ended else ""
+
+
+def step_seconds(view: StepView) -> float | None:
+    """How long the tools took, without any the model; None: not recorded."""
+    ended = [call.ended.payload.get("seconds") for call in view.calls if call.ended is not None]
+    seconds = ended or [view.answer.get("seconds")]
+    known = [float(value) for value in seconds if isinstance(value, int | float)]
+    return sum(known) if known else None
 
 
 def _tokens(view: StepView) -> str:

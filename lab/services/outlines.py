@@ -1,22 +1,43 @@
 """Every step of a run in a line: what it did, what came of it, and the action by which it is aligned.
 
-Reads no body. Made once a process for a run's log as far as it goes, and kept.
+Reads no body: of a long text only its beginning and its hash are known, so that a long output is told by its
+size. Made once a process for a run's log as far as it goes, and kept; a log that grows is read from there on.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+from django.db.models import Case, OuterRef, Q, Subquery, TextField, Value, When
+from django.db.models.functions import Cast
 
 from lab.analysis.alignment import Action
+from lab.engine.key_shapes import mask_key_shapes
+from lab.models import Event, Run
+from lab.render.actions import Standing, action_of
+from lab.render.fold import LogEvent, StepView, group, step_of, without_repeats
+from lab.render.normal_form import StoredText
+from lab.render.results import edit_counts, result_words
+from lab.render.steps import argument_words, step_seconds, tool_words
+from lab.render.text import one_line
+from lab.services import trajectories
+from lab.services.payloads import is_reference
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutline:
     """One step of the newest attempt.
 
-    `seq` and `last_seq`: numbers of its first and last event. `kind` and `icon` as on a run's page. `tool` and
+    `seq` and `last_seq`: numbers of its first and last event. `kind`, `icon` as on a run's page. `tool` and
     `argument`: the first call in words, keys masked, one line of at most 240 characters; `more_calls`: how
     many calls run beside it. `result`: what came of it in a few words, such as "3 lines" ("" while pending);
     `exit_code` None: none was told. `added` and `removed`: lines of an edit. `tokens_in`, `tokens_out`,
@@ -56,3 +77,270 @@ class Outline:
     attempt: int
     until: int
     steps: tuple[StepOutline, ...]
+
+
+# What is read of the payloads; of events of other kinds only that they belong to their step.
+_READ: dict[str, frozenset[str]] = {
+    "model_call_finished": frozenset(("reply", "cost", "context_tokens", "joined_calls")),
+    "model_call_failed": frozenset(("error", "message", "retry_in", "cost")),
+    "model_call_interrupted": frozenset(("cost",)),
+    "tool_call_started": frozenset(
+        ("index", "call_id", "tool", "executor", "arguments", "raw_arguments", "malformed", "again")
+    ),
+    "tool_call_finished": frozenset(
+        (
+            *("index", "observation", "failed", "submitted", "exit_code", "timed_out", "out_of_memory"),
+            *("stdout", "stderr", "seconds"),
+        )
+    ),
+    "tool_call_interrupted": frozenset(("index", "stdout", "stderr", "seconds")),
+    "workspace_changed": frozenset(("index", "changes")),
+    "harness_message": frozenset(("reason", "detail")),
+    "sandbox_started": frozenset(("purpose", "workspace")),
+}
+_NOT_READ_OF_REPLY = frozenset(("reasoning", "raw"))
+_ARGUMENT_CHARACTERS = 240
+_TOOL_CHARACTERS = 60
+_CACHE_CHARACTERS = 32_000_000
+# What a step weighs beside its texts, in characters.
+_STEP_CHARACTERS = 600
+
+
+def outlines_of(runs: Sequence[Run]) -> list[Outline]:
+    """The outline of the newest attempt of each run, in the order given; an empty log has no steps.
+
+    Two queries for all of them, one when none has grown.
+    """
+    trajectories.forget_what_was_purged()
+    generation = _cache.generation
+    ends = _ends({run.pk for run in runs})
+    readings: dict[int, _Reading] = {}
+    behind: list[_Reading] = []
+    for pk, (attempt, until) in ends.items():
+        known = _cache.get(pk)
+        if known is None or known.attempt != attempt or known.until > until:
+            known = _Reading(pk, attempt)
+        if known.until == until:
+            readings[pk] = known
+        else:
+            behind.append(known)
+    for reading in _grown(behind, ends):
+        readings[reading.run] = reading
+        _cache.put(reading, generation)
+    return [readings[run.pk].outline if run.pk in readings else Outline(run.pk, 0, 0, ()) for run in runs]
+
+
+def _ends(pks: set[int]) -> dict[int, tuple[int, int]]:
+    """The newest attempt in each run's log and the log's last number; runs with an empty log are left out."""
+    last = Event.objects.filter(run=OuterRef("pk")).order_by("-seq")
+    rows = (
+        Run.objects.filter(pk__in=pks)
+        .annotate(newest=Subquery(last.values("attempt")[:1]), until=Subquery(last.values("seq")[:1]))
+        .values_list("pk", "newest", "until")
+    )
+    return {pk: (attempt, until) for pk, attempt, until in rows if until is not None}
+
+
+def _grown(behind: Sequence[_Reading], ends: Mapping[int, tuple[int, int]]) -> list[_Reading]:
+    """The readings with what has come to the logs since."""
+    events = _events_after(behind, ends)
+    late = [reading for reading in behind if reading.is_told_late(events[reading.run])]
+    if late:
+        # Something came to a step after the next one had begun: what follows may read otherwise.
+        anew = [_Reading(reading.run, reading.attempt) for reading in late]
+        events |= _events_after(anew, ends)
+        runs = {reading.run for reading in late}
+        behind = [reading for reading in behind if reading.run not in runs] + anew
+    return [reading.with_events(events[reading.run], until=ends[reading.run][1]) for reading in behind]
+
+
+def _events_after(
+    readings: Sequence[_Reading], ends: Mapping[int, tuple[int, int]]
+) -> dict[int, list[LogEvent]]:
+    events: dict[int, list[LogEvent]] = {reading.run: [] for reading in readings}
+    if not readings:
+        return events
+    wanted = reduce(
+        or_,
+        (
+            Q(run=one.run, attempt=one.attempt, seq__gt=one.until, seq__lte=ends[one.run][1])
+            for one in readings
+        ),
+    )
+    payload = Case(
+        When(kind__in=_READ, then=Cast("payload", TextField())), default=Value("{}"), output_field=TextField()
+    )
+    rows = Event.objects.filter(wanted, Q(step__isnull=False) | Q(kind="sandbox_started"))
+    rows = rows.annotate(text=payload).order_by("run", "seq")
+    columns = rows.values_list("run", "seq", "attempt", "step", "kind", "at", "text")
+    for run, seq, attempt, step, kind, at, text in columns:
+        events[run].append(LogEvent(seq, attempt, step, kind, at, _read(kind, text)))
+    return events
+
+
+def _read(kind: str, text: str) -> Mapping[str, Any]:
+    names = _READ.get(kind)
+    if names is None:
+        return {}
+    payload = without_repeats(kind, json.loads(text))
+    kept = {name: value for name, value in payload.items() if name in names}
+    reply = kept.get("reply")
+    if isinstance(reply, dict):
+        kept["reply"] = {name: value for name, value in reply.items() if name not in _NOT_READ_OF_REPLY}
+    return {name: _texts(value) if isinstance(value, dict | list) else value for name, value in kept.items()}
+
+
+def _texts(value: Any) -> Any:
+    """The value with what is known of each long text in place of its reference."""
+    if isinstance(value, list):
+        return [_texts(item) if isinstance(item, dict | list) else item for item in value]
+    if is_reference(value):
+        preview = mask_key_shapes(str(value.get("preview", "")), growing=True)
+        characters, size = value.get("characters"), value.get("bytes")
+        return StoredText(preview, characters, None, size, sha256=str(value["$blob"]))
+    return {
+        name: _texts(item) if isinstance(item, dict | list) else item
+        for name, item in value.get("$plain", value).items()
+    }
+
+
+class _Folded(NamedTuple):
+    steps: tuple[StepOutline, ...]
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read of a run's log up to number `until`.
+
+    `done` are the steps that nothing comes to any more; `open` the events from the newest step on, with what
+    the steps before it left behind.
+    """
+
+    run: int
+    attempt: int
+    until: int = 0
+    done: tuple[StepOutline, ...] = ()
+    open: tuple[LogEvent, ...] = ()
+    before: Standing = Standing()
+    outline: Outline = Outline(0, 0, 0, ())
+
+    def is_told_late(self, events: Sequence[LogEvent]) -> bool:
+        """Whether one of the events belongs to a step that is done."""
+        done = {step.number for step in self.done}
+        return any(event.step in done for event in events)
+
+    def with_events(self, events: Sequence[LogEvent], *, until: int) -> _Reading:
+        """The reading once these events, which follow what was read, are read too."""
+        groups = group([*self.open, *events])
+        newest = max((at for at, members in enumerate(groups) if members[0].step is not None), default=0)
+        closed, before = _folded(groups[:newest], self.before)
+        last, _ = _folded(groups[newest:], before)
+        done = (*self.done, *closed)
+        still_open = tuple(event for members in groups[newest:] for event in members)
+        outline = Outline(self.run, self.attempt, until, (*done, *last))
+        return _Reading(self.run, self.attempt, until, done, still_open, before, outline)
+
+    @property
+    def characters(self) -> int:
+        """About how much is held."""
+        texts = sum(len(one.argument) + len(one.action.subject) for one in self.outline.steps)
+        return texts + _STEP_CHARACTERS * (len(self.outline.steps) + 4 * len(self.open) + 1)
+
+
+def _folded(groups: Sequence[Sequence[LogEvent]], standing: Standing) -> _Folded:
+    steps: list[StepOutline] = []
+    for members in groups:
+        if members[0].step is None:
+            standing = _in_sandbox(members[0], standing)
+            continue
+        view = step_of(list(members))
+        action, standing = action_of(view, standing)
+        steps.append(_step(view, action))
+    return _Folded(tuple(steps), standing)
+
+
+def _in_sandbox(event: LogEvent, standing: Standing) -> Standing:
+    workspace = str(event.payload.get("workspace") or "").rstrip("/")
+    if event.payload.get("purpose") == "verification" or not workspace or workspace in standing.roots:
+        return standing
+    return standing._replace(roots=(*standing.roots, workspace))
+
+
+def _step(view: StepView, action: Action) -> StepOutline:
+    usage = view.answer.get("usage")
+    usage = usage if isinstance(usage, Mapping) else {}
+    cost, cost_missing = view.cost()
+    added, removed = edit_counts(view)
+    code = view.calls[0].result.get("exit_code") if view.calls else None
+    return StepOutline(
+        seq=view.first_seq,
+        last_seq=view.last_seq,
+        number=view.number,
+        kind=view.kind,
+        icon=view.icon,
+        tool=one_line(tool_words(view), _TOOL_CHARACTERS),
+        argument=one_line(argument_words(view), _ARGUMENT_CHARACTERS),
+        more_calls=max(0, len(view.calls) - 1),
+        result=result_words(view),
+        exit_code=_number(code),
+        failed=view.failed,
+        failed_test=view.failed_test,
+        added=added,
+        removed=removed,
+        at=view.events[0].at,
+        tokens_in=_number(usage.get("input_total")),
+        tokens_out=_number(usage.get("output_total")),
+        context_tokens=_number(view.reply.payload.get("context_tokens")) or None if view.reply else None,
+        cost=cost,
+        cost_missing=cost_missing,
+        seconds=step_seconds(view),
+        pending=view.pending,
+        action=action,
+    )
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+class _Cache:
+    """Readings by run, the least used dropped. Used by several threads.
+
+    `generation` changes when everything is forgotten: what was read before is not kept afterwards.
+    """
+
+    def __init__(self, characters: int) -> None:
+        self._limit = characters
+        self._held = 0
+        # Guards the fields: page threads and those of sockets read and keep.
+        self._lock = threading.Lock()
+        self._items: OrderedDict[int, _Reading] = OrderedDict()
+        self.generation = 0
+
+    def get(self, run: int) -> _Reading | None:
+        with self._lock:
+            found = self._items.get(run)
+            if found is not None:
+                self._items.move_to_end(run)
+            return found
+
+    def put(self, reading: _Reading, generation: int) -> None:
+        with self._lock:
+            if generation != self.generation:
+                return
+            old = self._items.pop(reading.run, None)
+            self._held += reading.characters - (old.characters if old else 0)
+            self._items[reading.run] = reading
+            while self._held > self._limit and self._items:
+                self._held -= self._items.popitem(last=False)[1].characters
+
+    def clear(self) -> None:
+        with self._lock:
+            self._items.clear()
+            self._held = 0
+            self.generation += 1
+
+
+_cache = _Cache(_CACHE_CHARACTERS)
+trajectories.also_forget(_cache.clear)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -294,8 +294,19 @@ class _Cache:
 
 
 _cache = _Cache(_CACHE_CHARACTERS)
-forget_rendered = _cache.clear
+_forgetting: list[Callable[[], None]] = [_cache.clear]
 _purged_at: list[float] = [0.0]
+
+
+def also_forget(forget: Callable[[], None]) -> None:
+    """Have `forget` called whenever what was made of events before is not to be shown again."""
+    _forgetting.append(forget)
+
+
+def forget_rendered() -> None:
+    """Make everything anew that is made of events."""
+    for forget in _forgetting:
+        forget()
 
 
 def forget_what_was_purged() -> None:

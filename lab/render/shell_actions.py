@@ -1,0 +1,367 @@
+"""What a shell command does, in a normal form: verb and target, files it reads and changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lab.render.command_lines import Line, Simple, read_line
+from lab.render.normal_form import content_of, is_root, path_in
+
+_MOST_JOINED = 4
+_OPERAND_CHARACTERS = 120
+_VERSION = re.compile(r"(python|pypy|pip|node|ruby|perl)[\d.]+")
+_SED_LINES = re.compile(r"(\d+)(?:,\s*(\d+|\$))?p")
+_READERS = frozenset(("cat", "head", "tail", "nl", "less", "more", "bat", "tac", "open"))
+_SEARCHERS = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ack"))
+_WRITERS = frozenset(("cat", "echo", "printf", "tee"))
+_CHANGERS = frozenset(("rm", "mv", "cp", "touch", "unlink", "git-mv"))
+_LISTERS = frozenset(("ls", "tree", "dir"))
+_SHELLS = frozenset(("bash", "sh", "zsh", "dash"))
+_WITH_SUBCOMMANDS = frozenset(
+    (
+        *("git", "hg", "pip", "uv", "poetry", "conda", "npm", "yarn", "pnpm", "go", "cargo"),
+        *("docker", "apt", "apt-get"),
+    )
+)
+# Short options that take the next word, by program; what is not named here takes none.
+_VALUES: dict[str, frozenset[str]] = {
+    "pytest": frozenset(("-k", "-m", "-p", "-c", "-o", "-n", "-W", "--tb", "--maxfail", "--durations")),
+    "grep": frozenset(("-e", "-A", "-B", "-C", "-m", "-f", "-g", "-t", "--include", "--exclude")),
+    "head": frozenset(("-n", "-c")),
+    "tail": frozenset(("-n", "-c")),
+    "sed": frozenset(("-e", "-f", "-l")),
+    "git": frozenset(("-C", "-c")),
+    "python": frozenset(("-W", "-X")),
+    "nl": frozenset(("-b", "-w", "-s", "-v")),
+}
+
+
+class Standing(NamedTuple):
+    """What earlier steps leave behind that later ones speak of.
+
+    `roots`: folders in which the workspace stands. `opened`: the file that commands without one are about.
+    """
+
+    roots: tuple[str, ...] = ()
+    opened: str = ""
+
+
+class Done(NamedTuple):
+    """What one call does. `kind` "" where the words of the call say it."""
+
+    subject: str
+    arguments: str = ""
+    reads: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
+    kind: str = ""
+    standing: Standing | None = None
+
+
+class _Place(NamedTuple):
+    """Where a command runs."""
+
+    standing: Standing
+    folder: str
+
+    def path(self, word: str) -> str:
+        return path_in(self.standing.roots, word, self.folder)
+
+    def operand(self, word: str) -> str:
+        """A word that may be a path."""
+        if word.startswith("/") or (self.folder and ("/" in word or "." in word)):
+            name, colons, rest = word.partition("::")
+            return f"{self.path(name)}{colons}{rest}"
+        return word.removeprefix("./")
+
+
+def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
+    """What a command line does, whatever stands in it."""
+    special = _of_swe_agent(command, standing)
+    if special is not None:
+        return special
+    line = read_line(command)
+    folder, standing = _folder(line, standing)
+    place = _Place(standing, folder)
+    parts = [_simple(one, place, depth) for one in _mains(line)]
+    subject = " && ".join(dict.fromkeys(part.subject for part in parts[:_MOST_JOINED] if part.subject))
+    arguments = parts[0].arguments if len(parts) == 1 and parts[0].kind else _said(command, line, place)
+    return Done(
+        subject or "nothing",
+        arguments,
+        tuple(dict.fromkeys(path for part in parts for path in part.reads)),
+        tuple(dict.fromkeys(path for part in parts for path in part.edits)),
+        parts[0].kind if len(parts) == 1 else "",
+        standing,
+    )
+
+
+def _folder(line: Line, standing: Standing) -> tuple[str, Standing]:
+    """The folder in which the line runs, within the workspace: "" for the workspace itself."""
+    if not line.folder:
+        return "", standing
+    folder = path_in(standing.roots, line.folder)
+    if folder.startswith("/") and is_root(folder) and not any(map(is_root, standing.roots)):
+        # Nobody recorded where the workspace was: where it goes first is it.
+        return "", standing._replace(roots=(*standing.roots, folder.rstrip("/")))
+    return "" if folder == "." else folder, standing
+
+
+def _mains(line: Line) -> list[Simple]:
+    """One command of each pipeline: the first, or the one that `xargs` runs on what it finds."""
+    mains: list[Simple] = []
+    for simple in line.commands:
+        if not simple.piped or not mains:
+            mains.append(simple)
+        elif simple.program == "xargs" and len(simple.words) > 1:
+            at = next((n for n, word in enumerate(simple.words[1:], 1) if not word.startswith("-")), 0)
+            if at:
+                mains[-1] = simple._replace(words=simple.words[at:], piped=False)
+        elif simple.program == "tee" or simple.writes:
+            mains[-1] = _writing(mains[-1], simple)
+    return mains
+
+
+def _writing(first: Simple, last: Simple) -> Simple:
+    if last.writes:
+        return first._replace(writes=last.writes, appends=last.appends)
+    files = [word for word in last.words[1:] if not word.startswith("-")]
+    return first._replace(writes=files[0] if files else "", appends="-a" in last.words)
+
+
+def _said(command: str, line: Line, place: _Place) -> str:
+    """Everything that was asked, white space and quotes in their normal form; documents as they are."""
+    if "<<" in command:
+        return content_of(command.strip())
+    return " ".join(place.operand(word) if word != "\n" else ";" for word in line.words)
+
+
+def _simple(simple: Simple, place: _Place, depth: int) -> Done:
+    program = _VERSION.sub(r"\1", simple.program)
+    if simple.writes and (program in _WRITERS or not program):
+        path = place.path(simple.writes)
+        return Done(f"{'edit' if simple.appends else 'write'} {path}", edits=(path,))
+    done = _HANDLERS.get(program, _other)(program, simple, place) if program else Done("")
+    if program in _SHELLS and depth == 0 and len(simple.words) > 2 and simple.words[1] in ("-c", "-lc"):
+        done = command_done(simple.words[2], place.standing, depth=1)
+    if simple.writes:
+        done = done._replace(edits=(*done.edits, place.path(simple.writes)), kind="")
+    return done
+
+
+def _operands(program: str, words: Sequence[str]) -> list[str]:
+    """The words after the program that are no options and no values of options."""
+    valued = _VALUES.get(program, frozenset())
+    found: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word in valued:
+            next(rest, "")
+        elif not word.startswith("-") or word == "-":
+            found.append(word)
+    return found
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(part[:_OPERAND_CHARACTERS] for part in parts if part)
+
+
+def _read(program: str, simple: Simple, place: _Place) -> Done:
+    files = tuple(map(place.path, _operands(program, simple.words[1:])))
+    if not files:
+        return Done(program)
+    return Done(f"read {_joined(*files[:3])}", reads=files)
+
+
+def _numbered(program: str, simple: Simple, place: _Place) -> Done:
+    """`sed`: reads lines of a file, or changes it."""
+    words = simple.words[1:]
+    operands = _operands("sed", words)
+    in_place = any(re.match(r"-\w*i|--in-place", word) for word in words)
+    given = any(word in ("-e", "-f") for word in words)
+    files = tuple(map(place.path, operands if given else operands[1:]))
+    if not files:
+        return Done(program)
+    if in_place:
+        return Done(f"edit {_joined(*files[:3])}", edits=files)
+    lines = _SED_LINES.fullmatch(operands[0]) if not given and operands else None
+    if lines is None:
+        return Done(f"read {_joined(*files[:3])}", reads=files)
+    return Done(f"read {files[0]}", _range(lines[1], lines[2] or lines[1]), files, kind="read")
+
+
+def _range(first: object, last: object) -> str:
+    return f"{first}:{last}"
+
+
+def _search(program: str, simple: Simple, place: _Place) -> Done:
+    words = simple.words[1:]
+    if program == "git":
+        words = words[1:]
+    explicit = next((words[n + 1] for n, word in enumerate(words[:-1]) if word == "-e"), "")
+    operands = _operands("grep", words)
+    pattern = explicit or (operands[0] if operands else "")
+    where = operands if explicit else operands[1:]
+    files = tuple(path for word in where if "." in (path := place.path(word)).rpartition("/")[2].strip("."))
+    return Done(f"grep {pattern[:_OPERAND_CHARACTERS]}", reads=files)
+
+
+def _find(program: str, simple: Simple, place: _Place) -> Done:
+    words = simple.words[1:]
+    for option in ("-name", "-iname", "-path", "-wholename", "-regex"):
+        if option in words[:-1]:
+            return Done(f"find {pattern_of(words[words.index(option) + 1])}")
+    operands = _operands(program, words)
+    return Done(f"find {place.path(operands[0]) if operands else '.'}")
+
+
+def pattern_of(pattern: str) -> str:
+    """A pattern of file names without the folders that stand for any."""
+    return pattern.strip("\"'").removeprefix("./").removeprefix("**/")[:_OPERAND_CHARACTERS]
+
+
+def _list(program: str, simple: Simple, place: _Place) -> Done:
+    operands = _operands(program, simple.words[1:])
+    return Done(f"ls {_joined(*map(place.path, operands[:3])) or place.path('.')}")
+
+
+def _python(program: str, simple: Simple, place: _Place) -> Done:
+    words = simple.words[1:]
+    valued = _VALUES["python"]
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "-c", "-m"):
+        if words[at].startswith("-m") and len(words[at]) > 2:
+            break
+        at += 2 if words[at] in valued else 1
+    if at == len(words) or words[at] == "-":
+        return Done(f"{program} <<" if simple.document else program)
+    first = words[at]
+    if first == "-c":
+        return Done(f"{program} -c")
+    if first.startswith("-m"):
+        module = words[at:] if len(first) == 2 else (first[:2], first[2:], *words[at + 1 :])
+        if len(module) < 2:
+            return Done(f"{program} -m")
+        run = Simple(tuple(module[1:]))
+        return _HANDLERS.get(run.program, _other)(run.program, run, place)
+    return Done(f"{program} {place.path(first)}")
+
+
+def _pytest(program: str, simple: Simple, place: _Place) -> Done:
+    operands = map(place.operand, _operands("pytest", simple.words[1:]))
+    return Done(_joined("pytest", *list(operands)[:4]))
+
+
+def _change(program: str, simple: Simple, place: _Place) -> Done:
+    paths = tuple(map(place.path, _operands(program, simple.words[1:])))
+    changed = paths[-1:] if program == "cp" else paths
+    return Done(_joined(program, *paths[:3]), edits=changed)
+
+
+def _git(program: str, simple: Simple, place: _Place) -> Done:
+    operands = _operands("git", simple.words[1:])
+    if not operands:
+        return Done(program)
+    name, rest = operands[0], operands[1:]
+    if name == "grep":
+        return _search("git", simple, place)
+    if name in ("rm", "mv"):
+        paths = tuple(map(place.path, rest))
+        return Done(_joined("git", name, *paths[:3]), edits=paths)
+    files = tuple(path for word in rest if "." in (path := place.path(word)) and path != ".")
+    edits = files if name in ("checkout", "restore") else ()
+    # A message or a place in the history is no target.
+    targets = rest[:1] if name in ("stash", "apply", "clone") else files[:3]
+    return Done(_joined("git", name, *targets), edits=edits)
+
+
+def _other(program: str, simple: Simple, place: _Place) -> Done:
+    count = 2 if program in _WITH_SUBCOMMANDS else 1
+    operands = _operands(program, simple.words[1:])[:count]
+    if simple.document and not operands:
+        return Done(f"{program} <<")
+    return Done(_joined(program, *map(place.operand, operands)))
+
+
+def _editor(program: str, simple: Simple, place: _Place) -> Done:
+    """An editor with commands of its own that is called in a shell."""
+    words = simple.words[1:]
+    path = place.path(words[1]) if len(words) > 1 else ""
+    name = words[0] if words else ""
+    if name == "view":
+        return Done(f"read {path}", reads=(path,) if path else ())
+    verb = "write" if name == "create" else "edit"
+    return Done(_joined(verb, path), edits=(path,) if path else ())
+
+
+_Handler = Callable[[str, Simple, _Place], Done]
+_HANDLERS: dict[str, _Handler] = {
+    **dict.fromkeys(_READERS, _read),
+    **dict.fromkeys(_SEARCHERS, _search),
+    **dict.fromkeys(_LISTERS, _list),
+    **dict.fromkeys(_CHANGERS, _change),
+    **dict.fromkeys(("python", "pypy"), _python),
+    **dict.fromkeys(("pytest", "py.test"), _pytest),
+    **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "file_editor"), _editor),
+    **dict.fromkeys(("find", "fd", "fdfind"), _find),
+    "sed": _numbered,
+    "git": _git,
+}
+
+
+# Commands of SWE-agent, which its programs bring into the shell.
+
+_EDIT_LINES = re.compile(r"\s*edit\s+(\d+):(\d+)\s*\n(.*)", re.DOTALL)
+_END_OF_EDIT = re.compile(r"\s*^end_of_edit\s*\Z", re.MULTILINE)
+_SCROLLS = frozenset(("goto", "scroll_up", "scroll_down"))
+_OWN_WORDS = _SCROLLS | {"open", "create", "edit", "find_file", "search_dir", "search_file", "submit"}
+_FIRST_WORD = re.compile(r"\s*([a-z_]+)(?=\s|$)")
+
+
+def _of_swe_agent(command: str, standing: Standing) -> Done | None:
+    first = _FIRST_WORD.match(command)
+    if first is None or first[1] not in _OWN_WORDS:
+        return None
+    name = first[1]
+    if name == "edit":
+        lines = _EDIT_LINES.match(command)
+        if lines is None:
+            return None
+        return lines_edited(standing, lines[1], lines[2], _END_OF_EDIT.sub("", lines[3]))
+    line = read_line(command)
+    if len(line.commands) != 1:
+        return None
+    words = line.commands[0].words
+    if words[:1] != (name,):
+        return None
+    return text_command(name, words[1:], standing)
+
+
+def text_command(name: str, words: Sequence[str], standing: Standing) -> Done:
+    """What a command of SWE-agent does; one that names no file is about the one opened last."""
+    first, second = [*words, "", ""][:2]
+    if name == "submit":
+        return Done("submit", kind="final")
+    if name in _SCROLLS:
+        file = standing.opened
+        return Done(_joined("read", file), _joined(name, first), (file,) if file else (), kind="read")
+    if name == "find_file":
+        return Done(f"find {pattern_of(first)}", path_in(standing.roots, second or "."), kind="read")
+    if name in ("search_dir", "search_file"):
+        place = path_in(standing.roots, second) if second else ""
+        file = place or standing.opened
+        reads = (file,) if name == "search_file" and file else ()
+        return Done(f"grep {first[:_OPERAND_CHARACTERS]}", place, reads, kind="read")
+    path = path_in(standing.roots, first)
+    opened = standing._replace(opened=path)
+    if name == "create":
+        return Done(_joined("write", path), edits=(path,) if path else (), kind="edit", standing=opened)
+    return Done(_joined("read", path), second, (path,) if path else (), kind="read", standing=opened)
+
+
+def lines_edited(standing: Standing, first: object, last: object, text: object) -> Done:
+    """An edit of lines of the file that was opened last."""
+    file = standing.opened
+    arguments = f"{_range(first, last)} {content_of(text)}"
+    return Done(_joined("edit", file), arguments, edits=(file,) if file else (), kind="edit")
