@@ -12,7 +12,7 @@ from lab.render.fold import CallView, StepView
 from lab.render.icons import icon
 from lab.render.numbers import growing, plural
 from lab.render.parting import is_parting, parting_of
-from lab.render.text import Excerpt, excerpt, words_of
+from lab.render.text import Excerpt, excerpt
 
 _PYTEST_LINE = re.compile(r"=+ (.{0,200}?) in [\d.]+s")
 _PYTEST_PART = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed)")
