@@ -187,7 +187,7 @@ def _time(run: Run, facts: RunFacts, now: dt.datetime) -> Words:
 
 
 class _Quantity(NamedTuple):
-    """Something that is counted step by step. `summed`: over the steps so far. `partly`: a part is unknown."""
+    """Something that is counted step by step. `summed`: over steps so far. `partly`: a part is unknown."""
 
     key: str
     title: str

@@ -11,6 +11,7 @@ from django.db.models import Q
 from lab.engine.verify.base import Outcome, TestGroup, TestStatus
 from lab.engine.verify.rules import passes
 from lab.models import Run, TestResult, Verification
+from lab.render.compared_tests import ShownResult, ShownTest
 from lab.render.text import cut_in_the_middle, one_line, visible_text
 from lab.services.compared_patches import LETTERS
 from lab.services.gradings import CHIPS, TEST_STATES, Badge
@@ -78,26 +79,6 @@ class ComparedTests:
     def shared(self) -> int:
         """How many tests there are of which two gradings or more say something."""
         return sum(len(found) for part, found in self.tests.items() if part != "apart")
-
-
-class ShownResult(NamedTuple):
-    """A result in words: class, icon and word; `assertion` is the line that says why it failed."""
-
-    id: int
-    state: str
-    icon: str
-    word: str
-    assertion: str
-    has_log: bool
-
-
-class ShownTest(NamedTuple):
-    """A row of the table. `results`: None where nothing is known of the test on that side."""
-
-    name: str
-    full_name: str
-    chip: str
-    results: tuple[ShownResult | None, ...]
 
 
 def compare(runs: Sequence[Run], *, letters: Sequence[str] = LETTERS) -> ComparedTests:

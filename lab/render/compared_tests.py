@@ -1,0 +1,76 @@
+"""Rows of a table of tests, a column a run. Written here and not as a template: there may be ten thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from django.utils.safestring import SafeString
+
+from lab.render.icons import icon
+from lab.render.text import safe, visible_html
+
+
+class ShownResult(NamedTuple):
+    """A result in words: class, icon and word; `assertion` is the line that says why it failed."""
+
+    id: int
+    state: str
+    icon: str
+    word: str
+    assertion: str
+    has_log: bool
+
+
+class ShownTest(NamedTuple):
+    """A row of the table. `results`: None where nothing is known of the test on that side."""
+
+    name: str
+    full_name: str
+    chip: str
+    results: tuple[ShownResult | None, ...]
+
+
+def rows_html(tests: Iterable[ShownTest], absent: Sequence[str], *, with_logs: bool) -> SafeString:
+    """The rows of a table's body. `absent`: for each run, the word for a test that it says nothing of.
+
+    `with_logs`: whether the reader may read logs, which show the source of hidden tests.
+    """
+    return safe("".join(_row(test, absent, with_logs=with_logs) for test in tests))
+
+
+def result_html(result: ShownResult) -> SafeString:
+    """Icon and word of one result."""
+    return safe(
+        f'<span class="status {escape(result.state)}">{icon(result.icon)}{visible_html(result.word)}</span>'
+    )
+
+
+def chip_html(chip: str) -> SafeString:
+    """F2P, P2P, or "other"."""
+    return safe(
+        f'<span class="chip {escape(chip)}">{escape(chip.upper())}</span>'
+        if chip
+        else '<span class="quiet">other</span>'
+    )
+
+
+def _row(test: ShownTest, absent: Sequence[str], *, with_logs: bool) -> str:
+    cells = "".join(
+        f'<td><span class="status slate">{escape(word)}</span></td>'
+        if result is None
+        else _cell(result, with_logs)
+        for result, word in zip(test.results, absent, strict=True)
+    )
+    return (
+        f'<tr data-row tabindex="-1"><th scope="row"><code title="{visible_html(test.full_name, spans=0)}">'
+        f"{visible_html(test.name)}</code></th><td>{chip_html(test.chip)}</td>{cells}</tr>"
+    )
+
+
+def _cell(result: ShownResult, with_logs: bool) -> str:
+    log = f' <a href="/runs/tests/{result.id}/log">log</a>' if with_logs and result.has_log else ""
+    said = visible_html(result.assertion, spans=0)
+    assertion = f'<code class="assertion" title="{said}">{said}</code>' if said else ""
+    return f"<td>{result_html(result)}{log}{assertion}</td>"
