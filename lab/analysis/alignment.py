@@ -160,7 +160,8 @@ def _merged(contents: Sequence[tuple[Action, ...]]) -> list[_Row]:
     width = len(contents)
     rows = [_row(width, {order[0]: step}) for step in range(len(contents[order[0]]))]
     for count, run in enumerate(order[1:], start=1):
-        members = [_gapped(coded[column], [row[column] for row in rows]) for column in order[:count]]
+        merged = [column for column in order[:count] if contents[column]]
+        members = [_gapped(coded[column], [row[column] for row in rows]) for column in merged]
         pairs = _best_pairs(members, coded[run]) if rows and contents[run] else []
         kinds = [
             next(contents[c][step].kind for c, step in enumerate(row) if step is not None) for row in rows
