@@ -82,7 +82,10 @@ class Sum(NamedTuple):
 
 
 class Against(NamedTuple):
-    """What the arms, or the seeds of the only one, make of a task: who alone resolves it; what to compare."""
+    """What the arms, or the seeds of the only one, make of a task: who alone resolves it; what to compare.
+
+    `runs` is empty where none came out differently.
+    """
 
     only: str
     differs: bool
@@ -207,7 +210,7 @@ def against_html(task: int, against: Against) -> SafeString:
     shown = against.differs and len(against.runs) > 1
     runs = ",".join(str(run) for run in against.runs)
     link = f'<a href="/compare/?runs={runs}">{only}compare</a>' if shown else ""
-    return safe(f'<td role="gridcell" class="against" id="against-{task}" data-runs="{runs}">{link}</td>')
+    return safe(f'<td role="gridcell" class="against" id="against-{task}">{link}</td>')
 
 
 def row_html(row: Row, *, hidden: bool = False) -> str:

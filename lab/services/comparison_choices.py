@@ -108,7 +108,9 @@ def wanted(texts: Sequence[str], *, choose: bool = False) -> list[Run] | Choosin
     errors += [comparisons.absent(missing)] if missing else []
     typed = ",".join(text for text, number in named.parts if number is None or number in missing)
     if len(found) > MOST_RUNS:
-        return _too_many(numbers, list(found), typed, errors, choose=choose)
+        # A link that names them all asked for the page to choose on; a form was told how many fit.
+        errors += [comparisons.too_many(numbers)] if len(texts) > 1 else []
+        return _too_many(numbers, list(found), typed, errors)
     given = len(named.parts)
     if len(found) == 1 and not errors and (given > 1 or len(texts) > 1):
         errors.append(_alone(next(iter(found)), given))
@@ -127,7 +129,7 @@ def _alone(number: int, given: int) -> InvalidValueError:
 
 
 def _too_many(
-    numbers: Sequence[int], found: Sequence[int], typed: str, errors: list[InvalidValueError], *, choose: bool
+    numbers: Sequence[int], found: Sequence[int], typed: str, errors: list[InvalidValueError]
 ) -> Choosing:
     """More runs than fit: all of them to choose among, and the most telling ones ticked."""
     rows = _rows(found)
@@ -142,7 +144,7 @@ def _too_many(
         note += f" The last {beyond:,} of those asked for are not listed."
     return Choosing(
         typed=typed,
-        errors=errors if choose else [*errors, comparisons.too_many(numbers)],
+        errors=errors,
         note=note,
         listed=Group(
             "Runs asked for",

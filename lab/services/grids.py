@@ -243,10 +243,7 @@ def against_of(sides: Sequence[tuple[Arm, Sequence[GridRun | None]]]) -> Against
     differs = len({run.resolved for run in everything}) > 1
     if differs:
         return Against(only, True, _discordant([runs for _, runs in graded]))
-    firsts = [next((run.pk for run in runs if run is not None), 0) for _, runs in sides]
-    if len(firsts) == 1:
-        firsts = [run.pk for run in sides[0][1] if run is not None]
-    return Against("", False, tuple(pk for pk in firsts if pk)[:8])
+    return Against("", False, ())
 
 
 def _discordant(sides: Sequence[Sequence[GridRun]]) -> tuple[int, ...]:
@@ -259,7 +256,7 @@ def _discordant(sides: Sequence[Sequence[GridRun]]) -> tuple[int, ...]:
     for seed in sorted({run.seed for runs in present for run in runs}):
         chosen = [run for runs in present for run in runs if run.seed == seed]
         if len({run.resolved for run in chosen}) > 1:
-            return tuple(run.pk for run in chosen)[:8]
+            return tuple(run.pk for run in chosen)
     good = next(run for runs in present for run in runs if run.resolved)
     others = [run for runs in present for run in runs if not run.resolved]
     bad = next((run for run in others if run.arm != good.arm), others[0])

@@ -131,12 +131,20 @@ function choose() {
   return true;
 }
 
+// The runs of a row that have begun, or all of them while fewer than two have.
+function runsOf(row) {
+  const cells = [...row.querySelectorAll("td[data-group]")];
+  const begun = cells.filter((cell) => cell.dataset.group !== "queued");
+  return (begun.length > 1 ? begun : cells).map((cell) => cell.id.slice("cell-".length));
+}
+
+// More runs than fit lead to the page on which one chooses among them.
 function compare() {
   const picked = chosen();
   const row = here()?.parentElement;
-  const runs = picked.length > 1 ? picked.slice(0, 8).join(",") : row?.querySelector("[data-runs]")?.dataset.runs;
-  if (!runs) return false;
-  location.assign(`/compare/?runs=${runs}`);
+  const runs = picked.length > 1 ? picked : row ? runsOf(row) : [];
+  if (runs.length === 0) return false;
+  location.assign(`/compare/?runs=${runs.join(",")}`);
   return true;
 }
 

@@ -150,8 +150,8 @@ def test_c_compares_the_row_and_space_chooses_other_runs(tab: Tab, made: Made) -
     page = made.page
     page.locator(made.cell("dst-schedule A 2") + " a").focus()
     page.keyboard.press("c")
-    a, b = made.runs["dst-schedule A 1"], made.runs["dst-schedule B 1"]
-    page.wait_for_url(f"**/compare/?runs={a},{b}")
+    runs = [made.runs[f"dst-schedule {name}"] for name in ("A 1", "A 2", "B 1", "B 2")]
+    page.wait_for_url(f"**/compare/?runs={','.join(map(str, runs))}")
     page = tab.open(f"/experiments/{made.pk}/")
     for name in ("dst-schedule A 2", "path-glob B 1"):
         page.locator(made.cell(name) + " a").focus()
