@@ -1,11 +1,40 @@
-"""Where two aligned runs part for good."""
+"""Where two aligned runs part for good.
+
+A difference that the runs come back from is a detour and parts nobody. There are two kinds of evidence that
+they do not come back, and the one that begins in the earlier row is told:
+
+* **files**: a file that does not end the same in both runs, in the row where its edits begin to differ: one
+  run edits it alone, or both with other content. With both final patches at hand they say which files end
+  the same, and a file in neither of them (a script to reproduce the bug) counts for nothing. Without them a
+  file ends the same if the last row that edits it, or a row that writes it as a whole, is equal in both
+  runs; files outside the workspace count for nothing.
+* **way**: the first difference after the last stretch the runs went together, if from there on each of them
+  does something that the other one never does. Together they went where at least three rows in sequence are
+  alike, not all of them routine, or where both make the same edit. A few rows alike at the very end of both
+  are enough if there is no evidence of files; a routine ending is not: most runs end with tests and an
+  answer.
+
+Alike are rows of the sign = or ≈, except edits with other content of a file that does not end the same.
+Routine is a test run, looking at the own changes, and the final answer. No difference is what is routine,
+what the other run does as well, only earlier, later or more often (a command that failed and is tried
+again), and an edit of nothing but files that end the same.
+
+Where a run has not ended, the rows after its last step say nothing yet: neither what the other one did there,
+nor a few rows alike at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
 from typing import Literal, NamedTuple
 
 from lab.analysis.alignment import Action, Alignment, Sign, project, sign
+
+# So many rows alike in sequence are a common way; fewer come about by chance (both look at one file again).
+_TOGETHER = 3
+_ROUTINE_COMMANDS = ("git diff", "git status", "git log", "git show")
 
 
 class Divergence(NamedTuple):
@@ -20,6 +49,41 @@ class Divergence(NamedTuple):
     path: str = ""
 
 
+class _Pair(NamedTuple):
+    """A row of the two runs, its place in the alignment they were taken from, and whether it is open.
+
+    Open is a row where the run without a step goes on and may still do what the other one did.
+    """
+
+    one: Action | None
+    other: Action | None
+    place: int
+    is_open: bool
+
+    @property
+    def steps(self) -> tuple[Action, ...]:
+        return tuple(step for step in (self.one, self.other) if step is not None)
+
+    @property
+    def same_call(self) -> bool:
+        """Whether both did the same with the same arguments, whatever came of it."""
+        if self.one is None or self.other is None:
+            return False
+        return self.one[:3] == self.other[:3]
+
+    @property
+    def edited(self) -> dict[str, None]:
+        return dict.fromkeys(path for step in self.steps for path in step.edits)
+
+
+class _Row(Enum):
+    ALIKE = "alike"
+    ROUTINE = "alike, as runs of any way are"
+    REJOINED = "the same edit"
+    NOTHING = "no difference and not alike"
+    DIFFERENT = "different"
+
+
 def first_sustained(
     runs: Sequence[Sequence[Action]],
     alignment: Alignment,
@@ -32,13 +96,15 @@ def first_sustained(
     """Where runs `first` and `second` (columns of `alignment`) part for good; None: they do not.
 
     `same_files`: for each file of the two final patches whether both end alike; None: not known.
-    `ended`: whether the first and the second run have ended.
+    `ended`: whether the first and the second run have ended. A row of the answer is one of `alignment`.
     """
-    pair = project(alignment, (first, second))
-    for (one, other), place in zip(pair.rows, pair.places, strict=True):
-        if one is None or other is None or sign(runs[first][one], runs[second][other]) in (None, Sign.OTHER):
-            return Divergence(place, "way")
-    return None
+    if same_files and all(same_files.values()):
+        return None
+    pairs = _pairs(runs, alignment, (first, second), ended)
+    files = _by_files(pairs, same_files)
+    way = _by_way(pairs, same_files, at_end=files is None and all(ended))
+    found = [one for one in (files, way) if one is not None]
+    return min(found, key=lambda one: one.row, default=None)
 
 
 def of_all(
@@ -50,18 +116,143 @@ def of_all(
 ) -> list[Divergence | None]:
     """For each run where it parts from the first one; the first has None.
 
-    `same_files` has for each run its files against those of the first run (that of the first is not looked at).
+    `same_files` has for each run its files against those of the first run; what it has for the first is not
+    looked at.
     """
-    found: list[Divergence | None] = [None]
-    for second in range(1, len(runs)):
-        found.append(
-            first_sustained(
-                runs,
-                alignment,
-                first=0,
-                second=second,
-                same_files=same_files[second],
-                ended=(ended[0], ended[second]),
-            )
+    return [
+        first_sustained(
+            runs,
+            alignment,
+            first=0,
+            second=second,
+            same_files=same_files[second],
+            ended=(ended[0], ended[second]),
         )
-    return found
+        if second
+        else None
+        for second in range(len(runs))
+    ]
+
+
+def _pairs(
+    runs: Sequence[Sequence[Action]], alignment: Alignment, columns: tuple[int, int], ended: tuple[bool, bool]
+) -> list[_Pair]:
+    """The rows of two runs, without the last ones that a run which goes on has not come to."""
+    pair = project(alignment, columns)
+    shared = [at for at, row in enumerate(pair.rows) if None not in row]
+    tail = shared[-1] + 1 if shared else 0
+    until = len(pair.rows)
+    for side in range(2):
+        if not ended[side] and all(row[side] is None for row in pair.rows[tail:]):
+            until = tail
+    one, other = (runs[column] for column in columns)
+    return [
+        _Pair(
+            None if a is None else one[a],
+            None if b is None else other[b],
+            pair.places[at],
+            at >= tail and not ended[0 if a is None else 1],
+        )
+        for at, (a, b) in enumerate(pair.rows[:until])
+    ]
+
+
+def _by_files(pairs: Sequence[_Pair], same_files: Mapping[str, bool] | None) -> Divergence | None:
+    differing: dict[str, int] = {}
+    for pair in (pair for pair in pairs if not pair.is_open):
+        for path in pair.edited:
+            if not pair.same_call:
+                differing.setdefault(path, pair.place)
+            elif same_files is None and _is_whole(pair):
+                differing.pop(path, None)
+    if same_files is None:
+        last = {path: pair for pair in pairs for path in pair.edited}
+        stay = {path for path in differing if not last[path].same_call and not path.startswith(("/", "~"))}
+    else:
+        stay = {path for path in differing if not same_files.get(path, True)}
+    found = [Divergence(place, "files", path) for path, place in differing.items() if path in stay]
+    return min(found, key=lambda one: one.row, default=None)
+
+
+def _is_whole(pair: _Pair) -> bool:
+    """Whether both write a file as a whole: what was in it before makes no difference."""
+    return pair.one is not None and pair.one.subject.startswith("write ")
+
+
+def _by_way(
+    pairs: Sequence[_Pair], same_files: Mapping[str, bool] | None, *, at_end: bool
+) -> Divergence | None:
+    """The first difference after the last common way, if both runs go a way of their own from there."""
+    done = (_done(pair.one for pair in pairs), _done(pair.other for pair in pairs))
+    own = [_own(pair, done, same_files) for pair in pairs]
+    start = _after_common_way(
+        [_Row.DIFFERENT if any(alone) else _row(pair) for pair, alone in zip(pairs, own, strict=True)],
+        at_end=at_end,
+    )
+    if start is None or not all(any(alone[side] for alone in own[start:]) for side in range(2)):
+        return None
+    return Divergence(pairs[start].place, "way")
+
+
+def _after_common_way(rows: Sequence[_Row], *, at_end: bool) -> int | None:
+    """The first difference that no common way follows; None: there is none."""
+    start: int | None = None
+    together, telling = 0, False
+    for at, row in enumerate(rows):
+        if row is _Row.DIFFERENT:
+            start = at if start is None else start
+            together, telling = 0, False
+            continue
+        together += row is not _Row.NOTHING
+        telling = telling or row in (_Row.ALIKE, _Row.REJOINED)
+        if row is _Row.REJOINED or (telling and together >= _TOGETHER):
+            start = None
+    return None if at_end and telling else start
+
+
+def _done(steps: Iterable[Action | None]) -> frozenset[tuple[str, ...]]:
+    """What a run does: actions by kind and subject, and edits with their arguments too."""
+    return frozenset(_named(step) for step in steps if step is not None)
+
+
+def _named(step: Action) -> tuple[str, ...]:
+    return step[:3] if step.edits else step[:2]
+
+
+def _own(
+    pair: _Pair,
+    done: tuple[AbstractSet[tuple[str, ...]], AbstractSet[tuple[str, ...]]],
+    same_files: Mapping[str, bool] | None,
+) -> tuple[bool, bool]:
+    """Whether in this row the one and the other run does something that the other one never does."""
+    if _is_alike(pair, same_files):
+        return False, False
+
+    def alone(step: Action | None, others: AbstractSet[tuple[str, ...]]) -> bool:
+        if step is None or _is_routine(step) or _named(step) in others:
+            return False
+        return not (step.edits and same_files is not None and all(map(same_files.get, step.edits)))
+
+    return alone(pair.one, done[1]), alone(pair.other, done[0])
+
+
+def _is_alike(pair: _Pair, same_files: Mapping[str, bool] | None) -> bool:
+    """Whether the row has the sign = or ≈ and is no edit with other content of a file that matters."""
+    if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
+        return False
+    if pair.same_call:
+        return True
+    return not any(same_files is None or same_files.get(path) is False for path in pair.edited)
+
+
+def _is_routine(step: Action) -> bool:
+    return step.kind in ("test", "final") or step.subject.startswith(_ROUTINE_COMMANDS)
+
+
+def _row(pair: _Pair) -> _Row:
+    """What a row is in which nobody does something that the other one never does."""
+    if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
+        return _Row.NOTHING
+    if pair.same_call and pair.edited:
+        return _Row.REJOINED
+    return _Row.ROUTINE if all(map(_is_routine, pair.steps)) else _Row.ALIKE

@@ -1,0 +1,229 @@
+"""Where runs part for good, and what is only a detour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.analysis.alignment import Action, align
+from lab.analysis.divergence import Divergence, first_sustained, of_all
+from tests.analysis import acted
+from tests.analysis.acted import PICTURE, answer, edit, grep, read, shell, write
+
+thorough = settings(deadline=None, max_examples=150)
+
+START = [read("src/a.py"), grep("call"), acted.pytest()]
+MIDDLE = [read("src/b.py"), read("src/c.py"), shell("python <<", "#probe")]
+END = [acted.pytest(result="9 passed"), shell("git diff"), answer()]
+
+
+def _parted(
+    one: Sequence[Action],
+    other: Sequence[Action],
+    same_files: dict[str, bool] | None = None,
+    *,
+    ended: tuple[bool, bool] = (True, True),
+) -> Divergence | None:
+    runs = [one, other]
+    return first_sustained(runs, align(runs), first=0, second=1, same_files=same_files, ended=ended)
+
+
+def test_two_runs_part_where_one_searches_on_and_the_other_edits() -> None:
+    assert _parted(PICTURE.one, PICTURE.other, PICTURE.same_files) == Divergence(5, "way")
+    assert _parted(PICTURE.other, PICTURE.one, PICTURE.same_files) == Divergence(5, "way")
+
+
+@thorough
+@given(acted.runs(), st.sampled_from((None, {"src/a.py": True}, {})))
+def test_a_run_does_not_part_from_itself(run: list[Action], same_files: dict[str, bool] | None) -> None:
+    assert _parted(run, run, same_files) is None
+
+
+@thorough
+@given(acted.runs(), acted.actions(edits=False), st.data())
+def test_an_inserted_step_parts_nobody(run: list[Action], step: Action, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(run)))
+    longer = [*run[:place], step, *run[place:]]
+
+    assert _parted(run, longer) is None
+    assert _parted(longer, run, {"src/a.py": True, "src/b.py": False}) is None
+
+
+@thorough
+@given(acted.runs(), acted.runs(), st.integers(1, 4))
+def test_runs_that_grow_by_the_same_new_steps_part_where_they_did_or_no_more(
+    one: list[Action], other: list[Action], count: int
+) -> None:
+    grown = [read(f"new/{number}.py") for number in range(count)]
+
+    before = _parted(one, other, ended=(False, False))
+    after = _parted([*one, *grown], [*other, *grown], ended=(False, False))
+
+    assert (
+        after == before
+        or (before is None and after is not None and after.because == "files")
+        or (before is not None and before.because == "way")
+    )
+
+
+def test_a_command_that_failed_and_was_tried_again_parts_none_of_three_runs() -> None:
+    """One of three runs of a task recovers from a failed command; the third one parts later."""
+    failed = shell("make", "all", "connection reset")
+    built = shell("make", "all", "built")
+    fix = edit("src/a.py", "fixed")
+    plain = [*START, built, *MIDDLE, fix, *END]
+    recovered = [*START, failed, built, *MIDDLE, fix, *END]
+    parted = [*START, built, *MIDDLE, grep("else"), edit("src/b.py", "patched"), *END]
+    runs = [plain, recovered, parted]
+    other_files = {"src/a.py": False, "src/b.py": False}
+
+    alignment = align(runs)
+    found = of_all(runs, alignment, same_files=[None, {"src/a.py": True}, other_files], ended=[True] * 3)
+
+    assert {len(row) for row in alignment.rows} == {3}
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert alignment.rows[found[2].row] in [
+        (len(START) + 4, len(START) + 5, None),
+        (None, None, len(START) + 4),
+    ]
+    from_the_other = first_sustained(
+        runs, alignment, first=1, second=2, same_files=other_files, ended=(True, True)
+    )
+    assert from_the_other == found[2]
+
+
+def test_a_retry_right_before_the_routine_end_parts_nobody() -> None:
+    retried = [*START, acted.pytest(result="no module named tox"), *END]
+
+    assert _parted([*START, *END], retried) is None
+    assert _parted([*START, *END], retried, {}) is None
+
+
+def test_a_detour_that_comes_back_to_a_common_way_is_none() -> None:
+    one = [*START, grep("this"), shell("tox"), *MIDDLE, *END]
+    other = [*START, shell("make"), read("docs/x.md"), *MIDDLE, *END]
+
+    assert _parted(one, other) is None
+
+
+def test_a_detour_into_another_file_that_ends_the_same_is_none() -> None:
+    one = [*START, edit("src/a.py", "wrong"), edit("src/a.py", "right"), *MIDDLE, *END]
+    other = [*START, edit("src/a.py", "right at once"), *MIDDLE, *END]
+
+    assert _parted(one, other, {"src/a.py": True, "src/b.py": False}) is None
+    parted = _parted(one, other, {"src/a.py": False})
+    assert parted == Divergence(len(START), "files", "src/a.py")
+
+
+def test_the_same_patch_parts_nobody_whatever_the_way_was() -> None:
+    assert _parted(PICTURE.one, PICTURE.other, {"tickwell/schedule.py": True}) is None
+
+
+def test_a_script_that_is_in_no_patch_parts_nobody() -> None:
+    one = [*START, write("repro.py", "print(1)"), *MIDDLE, edit("src/a.py", "fixed"), *END]
+    other = [*START, *MIDDLE, edit("src/a.py", "fixed"), *END]
+
+    assert _parted(one, other, {"src/a.py": True, "src/z.py": False}) is None
+    assert _parted(one, other, None) == Divergence(len(START), "files", "repro.py")
+
+
+def test_without_patches_a_file_outside_the_workspace_parts_nobody() -> None:
+    one = [*START, write("/home/agent/repro.py", "print(1)"), *MIDDLE, *END]
+
+    assert _parted(one, [*START, *MIDDLE, *END]) is None
+
+
+def test_without_patches_a_file_that_is_edited_equally_later_has_come_back() -> None:
+    one = [*START, edit("src/a.py", "one"), *MIDDLE, write("src/a.py", "whole"), *END]
+    other = [*START, edit("src/a.py", "two"), *MIDDLE, write("src/a.py", "whole"), *END]
+    later = edit("src/a.py", "other once more")
+
+    assert _parted(one, other) is None
+    parted = _parted(one, [*other[:-3], later, *END])
+    assert parted == Divergence(len(START) + 1 + len(MIDDLE) + 1, "files", "src/a.py")
+
+
+def test_tests_and_an_answer_at_the_end_are_no_way_back() -> None:
+    one = [*START, grep("this"), *END]
+    other = [*START, read("docs/x.md"), *END]
+
+    assert _parted(one, other) == Divergence(len(START), "way")
+
+
+def test_being_alike_to_the_very_end_is_a_way_back_if_more_than_routine() -> None:
+    one = [*START, grep("this"), read("src/b.py"), *END]
+    other = [*START, shell("make"), read("src/b.py"), *END]
+
+    assert _parted(one, other) is None
+    assert _parted(one, other, ended=(True, False)) is None
+    assert _parted(one[: len(START) + 2], other[: len(START) + 2], ended=(True, False)) is not None
+
+
+def test_an_equal_edit_is_a_way_back() -> None:
+    fix = edit("src/a.py", "fixed")
+    one = [*START, grep("this"), fix, grep("that"), *END]
+    other = [*START, shell("make"), fix, shell("tox"), *END]
+
+    parted = _parted(one, other)
+
+    assert parted == Divergence(len(START) + 3, "way")
+
+
+def test_two_reads_in_common_are_no_way_back() -> None:
+    one = [*START, grep("this"), read("src/b.py"), read("src/c.py"), edit("src/a.py", "1"), *END]
+    other = [*START, shell("make"), read("src/b.py"), read("src/c.py"), edit("src/d.py", "1"), *END]
+
+    assert _parted(one, other) == Divergence(len(START), "way")
+
+
+def test_what_a_running_run_has_not_done_yet_parts_nobody() -> None:
+    whole = [*START, *MIDDLE, edit("src/a.py", "fixed"), *END]
+
+    for done in range(len(whole)):
+        assert _parted(whole, whole[:done], ended=(True, False)) is None
+        assert _parted(whole[:done], whole, ended=(False, True)) is None
+
+
+def test_a_running_run_parts_as_soon_as_it_edits_something_else() -> None:
+    whole = [*START, *MIDDLE, edit("src/a.py", "fixed"), *END]
+    other = [*START, *MIDDLE, edit("src/a.py", "other")]
+
+    assert _parted(whole, whole[: len(START)], ended=(True, False)) is None
+    assert _parted(whole, other, ended=(True, False)) == Divergence(
+        len(START) + len(MIDDLE), "files", "src/a.py"
+    )
+
+
+def test_runs_without_a_step_in_common_part_at_once() -> None:
+    assert _parted([grep("this")], [shell("make")]) == Divergence(0, "way")
+    assert _parted([], [shell("make")]) is None
+    assert _parted([], []) is None
+
+
+@pytest.mark.parametrize("columns", [(0, 1), (0, 2), (1, 2)])
+def test_rows_of_the_answer_are_those_of_the_whole_alignment(columns: tuple[int, int]) -> None:
+    runs = [
+        [*START, grep("this"), edit("src/a.py", "1"), *END],
+        [*START, shell("make"), shell("tox"), edit("src/b.py", "1"), *END],
+        [*START, read("docs/x.md"), shell("ls"), edit("docs/x.md", "1"), *END],
+    ]
+    first, second = columns
+    alignment = align(runs)
+
+    found = first_sustained(runs, alignment, first=first, second=second, same_files=None, ended=(True, True))
+
+    assert found is not None
+    row = alignment.rows[found.row]
+    assert row[first] == len(START) or row[second] == len(START)
+
+
+def test_each_run_is_looked_at_against_the_first_one() -> None:
+    runs = [PICTURE.one, PICTURE.other, PICTURE.one]
+
+    found = of_all(runs, align(runs), same_files=[None, PICTURE.same_files, {}], ended=[True, True, True])
+
+    assert found == [None, Divergence(5, "way"), None]
