@@ -204,7 +204,7 @@ def _call_counts(call: CallView) -> tuple[int | None, int | None]:
 
 def edit_counts(view: StepView) -> tuple[int | None, int | None]:
     """Lines that the calls of a step added and removed; None where nothing says so."""
-    each = [_call_counts(call) for call in view.calls]
+    each = [_call_counts(call) for call in view.calls if call.changes or call.kind == "edit"]
     known = [(added, removed) for added, removed in each if added is not None and removed is not None]
     return (sum(added for added, _ in known), sum(removed for _, removed in known)) if known else (None, None)
 

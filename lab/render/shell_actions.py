@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from lab.render.command_lines import Line, Simple, read_line
@@ -76,8 +77,9 @@ class _Place(NamedTuple):
         return word.removeprefix("./")
 
 
+@lru_cache(maxsize=2048)
 def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
-    """What a command line does, whatever stands in it."""
+    """What a command line does, whatever stands in it. Runs of one task give many commands in common."""
     special = _of_swe_agent(command, standing)
     if special is not None:
         return special

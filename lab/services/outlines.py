@@ -10,11 +10,12 @@ import datetime as dt
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from operator import or_
+from itertools import groupby
+from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
 from django.db.models import Case, OuterRef, Q, Subquery, TextField, Value, When
@@ -22,6 +23,7 @@ from django.db.models.functions import Cast
 
 from lab.analysis.alignment import Action
 from lab.engine.key_shapes import mask_key_shapes
+from lab.engine.llm.base import JSONObject
 from lab.models import Event, Run
 from lab.render.actions import Standing, action_of
 from lab.render.fold import LogEvent, StepView, group, step_of, without_repeats
@@ -79,26 +81,6 @@ class Outline:
     steps: tuple[StepOutline, ...]
 
 
-# What is read of the payloads; of events of other kinds only that they belong to their step.
-_READ: dict[str, frozenset[str]] = {
-    "model_call_finished": frozenset(("reply", "cost", "context_tokens", "joined_calls")),
-    "model_call_failed": frozenset(("error", "message", "retry_in", "cost")),
-    "model_call_interrupted": frozenset(("cost",)),
-    "tool_call_started": frozenset(
-        ("index", "call_id", "tool", "executor", "arguments", "raw_arguments", "malformed", "again")
-    ),
-    "tool_call_finished": frozenset(
-        (
-            *("index", "observation", "failed", "submitted", "exit_code", "timed_out", "out_of_memory"),
-            *("stdout", "stderr", "seconds"),
-        )
-    ),
-    "tool_call_interrupted": frozenset(("index", "stdout", "stderr", "seconds")),
-    "workspace_changed": frozenset(("index", "changes")),
-    "harness_message": frozenset(("reason", "detail")),
-    "sandbox_started": frozenset(("purpose", "workspace")),
-}
-_NOT_READ_OF_REPLY = frozenset(("reasoning", "raw"))
 _ARGUMENT_CHARACTERS = 240
 _TOOL_CHARACTERS = 60
 _CACHE_CHARACTERS = 32_000_000
@@ -141,53 +123,121 @@ def _ends(pks: set[int]) -> dict[int, tuple[int, int]]:
     return {pk: (attempt, until) for pk, attempt, until in rows if until is not None}
 
 
-def _grown(behind: Sequence[_Reading], ends: Mapping[int, tuple[int, int]]) -> list[_Reading]:
+def _grown(behind: Sequence[_Reading], ends: Mapping[int, tuple[int, int]]) -> Iterator[_Reading]:
     """The readings with what has come to the logs since."""
-    events = _events_after(behind, ends)
-    late = [reading for reading in behind if reading.is_told_late(events[reading.run])]
+    late: list[_Reading] = []
+    for reading, events in _events_after(behind, ends):
+        if reading.is_told_late(events):
+            # Something came to a step after the next one had begun: what follows may read otherwise.
+            late.append(_Reading(reading.run, reading.attempt))
+        else:
+            yield reading.with_events(events, until=ends[reading.run][1])
     if late:
-        # Something came to a step after the next one had begun: what follows may read otherwise.
-        anew = [_Reading(reading.run, reading.attempt) for reading in late]
-        events |= _events_after(anew, ends)
-        runs = {reading.run for reading in late}
-        behind = [reading for reading in behind if reading.run not in runs] + anew
-    return [reading.with_events(events[reading.run], until=ends[reading.run][1]) for reading in behind]
+        yield from _grown(late, ends)
 
 
 def _events_after(
     readings: Sequence[_Reading], ends: Mapping[int, tuple[int, int]]
-) -> dict[int, list[LogEvent]]:
-    events: dict[int, list[LogEvent]] = {reading.run: [] for reading in readings}
+) -> Iterator[tuple[_Reading, list[LogEvent]]]:
+    """Each reading with the events it lacks. One run's events at a time are held, of one query for all."""
     if not readings:
-        return events
-    wanted = reduce(
-        or_,
-        (
-            Q(run=one.run, attempt=one.attempt, seq__gt=one.until, seq__lte=ends[one.run][1])
-            for one in readings
-        ),
+        return
+    spans = [
+        Q(run=one.run, attempt=one.attempt, seq__gt=one.until, seq__lte=ends[one.run][1]) for one in readings
+    ]
+    text = Case(
+        When(kind__in=_READERS, then=Cast("payload", TextField())),
+        default=Value(""),
+        output_field=TextField(),
     )
-    payload = Case(
-        When(kind__in=_READ, then=Cast("payload", TextField())), default=Value("{}"), output_field=TextField()
-    )
-    rows = Event.objects.filter(wanted, Q(step__isnull=False) | Q(kind="sandbox_started"))
-    rows = rows.annotate(text=payload).order_by("run", "seq")
-    columns = rows.values_list("run", "seq", "attempt", "step", "kind", "at", "text")
-    for run, seq, attempt, step, kind, at, text in columns:
-        events[run].append(LogEvent(seq, attempt, step, kind, at, _read(kind, text)))
-    return events
+    found = Event.objects.filter(reduce(or_, spans), Q(step__isnull=False) | Q(kind="sandbox_started"))
+    rows = found.order_by("run", "seq").values_list("run", "seq", "attempt", "step", "kind", "at", text)
+    left = {one.run: one for one in readings}
+    for run, of_run in groupby(rows.iterator(), key=itemgetter(0)):
+        yield (
+            left.pop(run),
+            [
+                LogEvent(seq, attempt, step, kind, at, _read(kind, payload))
+                for _, seq, attempt, step, kind, at, payload in of_run
+            ],
+        )
+    yield from ((one, []) for one in left.values())
 
 
-def _read(kind: str, text: str) -> Mapping[str, Any]:
-    names = _READ.get(kind)
-    if names is None:
-        return {}
-    payload = without_repeats(kind, json.loads(text))
-    kept = {name: value for name, value in payload.items() if name in names}
-    reply = kept.get("reply")
-    if isinstance(reply, dict):
-        kept["reply"] = {name: value for name, value in reply.items() if name not in _NOT_READ_OF_REPLY}
-    return {name: _texts(value) if isinstance(value, dict | list) else value for name, value in kept.items()}
+def _read(kind: str, text: str) -> JSONObject:
+    """What an outline needs of a payload: a page's own reading takes ten times as long."""
+    reader = _READERS.get(kind)
+    return reader(_decoded(text)[0]) if reader is not None else {}
+
+
+# json.loads without what it looks at before and after.
+_decoded = json.JSONDecoder().raw_decode
+
+
+def _reply_read(payload: JSONObject) -> JSONObject:
+    reply = payload.get("reply") or {}
+    usage = reply.get("usage") or {}
+    message = {"message": payload.get("message")}
+    return {
+        "reply": {
+            "content": _text(reply.get("content")),
+            "tool_calls": reply.get("tool_calls"),
+            "finish_reason": reply.get("finish_reason"),
+            "seconds": reply.get("seconds"),
+            "usage": {name: usage.get(name) for name in ("input_total", "output_total")},
+        },
+        "joined_calls": without_repeats("model_call_finished", message)["joined_calls"],
+        "cost": payload.get("cost"),
+        "context_tokens": payload.get("context_tokens"),
+    }
+
+
+def _call_read(payload: JSONObject) -> JSONObject:
+    read = {name: payload.get(name) for name in _CALL}
+    read["arguments"] = _texts(payload.get("arguments") or {})
+    if read["malformed"]:
+        read["raw_arguments"] = _text(payload.get("raw_arguments"))
+    return read
+
+
+def _end_read(payload: JSONObject) -> JSONObject:
+    read = {name: payload.get(name) for name in _END}
+    for name in ("stdout", "stderr"):
+        stream = payload.get(name)
+        read[name] = {"text": _output(stream.get("text"))} if isinstance(stream, dict) else None
+    read["observation"] = _output(payload.get("observation"))
+    return read
+
+
+def _others_read(*names: str) -> Callable[[JSONObject], JSONObject]:
+    return lambda payload: {name: _text(payload.get(name)) for name in names}
+
+
+_CALL = ("index", "call_id", "tool", "executor", "malformed", "again")
+_END = ("index", "failed", "submitted", "exit_code", "timed_out", "out_of_memory", "seconds")
+# By kind; of other events only that they belong to their step.
+_READERS: dict[str, Callable[[JSONObject], JSONObject]] = {
+    "model_call_finished": _reply_read,
+    "model_call_failed": _others_read("error", "message", "retry_in", "cost"),
+    "model_call_interrupted": _others_read("cost"),
+    "tool_call_started": _call_read,
+    "tool_call_finished": _end_read,
+    "tool_call_interrupted": _end_read,
+    "workspace_changed": _others_read("index", "changes"),
+    "harness_message": _others_read("reason", "detail"),
+    "sandbox_started": _others_read("purpose", "workspace"),
+}
+
+
+def _output(value: Any) -> Any:
+    """What was printed, never shown: of a long one only its hash and size."""
+    if not isinstance(value, dict):
+        return value
+    return StoredText("", value.get("characters"), None, value.get("bytes"), sha256=str(value.get("$blob")))
+
+
+def _text(value: Any) -> Any:
+    return _texts(value) if is_reference(value) else value
 
 
 def _texts(value: Any) -> Any:
