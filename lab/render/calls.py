@@ -20,9 +20,9 @@ from lab.render.numbers import duration, growing, moment, plural, size
 from lab.render.results import call_result, exit_code, stream_text
 from lab.render.text import EMPTY, Excerpt, excerpt, first_lines, one_line, visible_html, words_of
 
-_NOT_SHOWN_AS_ARGUMENTS = frozenset({"command", "cmd", "description", "timeout", "timeout_ms"})
+NOT_SHOWN_AS_ARGUMENTS = frozenset({"command", "cmd", "description", "timeout", "timeout_ms"})
 # What the row of a call has said already.
-_SAID_BY_THE_ROW = frozenset({"file_path", "path", "pattern", "search_term", "command", "view_range"})
+SAID_BY_THE_ROW = frozenset({"file_path", "path", "pattern", "search_term", "command", "view_range"})
 
 
 def main_argument(call: CallView) -> str:
@@ -182,9 +182,9 @@ def arguments_of(call: CallView) -> str:
         shown = first_lines(command, lines=24, characters=3_000)
         many = "\n" in shown.strip() or len(shown) > 100
         block = f'<pre class="command">{visible_html(shown)}</pre>' if many else ""
-        return block + arguments_block(call.arguments, leave_out=_NOT_SHOWN_AS_ARGUMENTS)
-    simple = set(call.arguments) <= _SAID_BY_THE_ROW
-    return "" if simple else arguments_block(call.arguments, leave_out=_SAID_BY_THE_ROW)
+        return block + arguments_block(call.arguments, leave_out=NOT_SHOWN_AS_ARGUMENTS)
+    simple = set(call.arguments) <= SAID_BY_THE_ROW
+    return "" if simple else arguments_block(call.arguments, leave_out=SAID_BY_THE_ROW)
 
 
 def printed_of(run: int | None, call: CallView) -> list[Printed]:

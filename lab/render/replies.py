@@ -11,7 +11,7 @@ from lab.render.fold import LogEvent, StepView
 from lab.render.markdown import render_markdown
 from lab.render.numbers import plural
 from lab.render.text import Excerpt, excerpt, one_line, visible_html, words_of
-from lab.render.written import around_call
+from lab.render.written import Written, around_call
 
 # The harness's word for what was wrong with a reply -> what its row is headed with.
 _TOLD_WORDS = {
@@ -27,13 +27,7 @@ _SHOWN_MESSAGES = 40
 
 def said(run: int | None, view: StepView, seq: int) -> str:
     """What the model wrote. A call within the text is left out here: it is shown as what it does."""
-    content = excerpt(view.answer.get("content"))
-    call = view.text_call
-    around = (
-        around_call(content.text, excerpt(call.started.payload.get("raw_arguments")))
-        if call is not None
-        else None
-    )
+    content, around = _content(view)
     if around is not None:
         before = _words(around.before, view)
         behind = said_block(_part(around.after), run=run, seq=seq)
@@ -47,6 +41,19 @@ def said(run: int | None, view: StepView, seq: int) -> str:
     if view.told and not view.announced_calls:
         return note("The reply was empty", name="", icon_name="speech")
     return said_block(content, run=run, seq=seq)
+
+
+def spoken(view: StepView) -> Excerpt:
+    """What the model wrote, without a call that stands within it."""
+    content, around = _content(view)
+    return content if around is None else _part(f"{around.before}\n{around.after}".strip())
+
+
+def _content(view: StepView) -> tuple[Excerpt, Written | None]:
+    content = excerpt(view.answer.get("content"))
+    call = view.text_call
+    raw = None if call is None else excerpt(call.started.payload.get("raw_arguments"))
+    return content, None if raw is None else around_call(content.text, raw)
 
 
 def _words(text: str, view: StepView) -> str:

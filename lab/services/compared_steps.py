@@ -11,6 +11,9 @@ from lab.models import Event
 from lab.render.fold import LogEvent, StepView, step_of
 from lab.services.trajectories import log_event
 
+# Of what was printed so much is held against what others printed; it is more than is shown at first.
+_PRINTED_CHARACTERS = 40_000
+
 
 def views_of(steps: Sequence[tuple[int, int, int]]) -> dict[tuple[int, int], StepView]:
     """The steps by run and number; each is asked for as run, attempt and number. One query a run.
@@ -36,6 +39,6 @@ def _events_of(run: int, attempts: dict[int, set[int]]) -> dict[tuple[int, int],
     rows = Event.objects.filter(asked, run_id=run).order_by("seq")
     found: dict[tuple[int, int], list[LogEvent]] = defaultdict(list)
     for row in rows.values_list("seq", "attempt", "step", "kind", "at", "payload"):
-        event = log_event(*row)
+        event = log_event(*row, printed=_PRINTED_CHARACTERS)
         found[event.attempt, event.step or 0].append(event)
     return found

@@ -21,6 +21,7 @@ from lab.models import Event, Run
 from lab.render.events import Fragment, LogEvent, MapStep, fragment
 from lab.render.fold import UNREAD_ICON, without_repeats
 from lab.render.kinds import ICONS, Kind, call_kind, icon_of
+from lab.render.normal_form import StoredText
 from lab.render.text import Excerpt, count_lines
 from lab.services import blobs, tombstones
 from lab.services.payloads import is_reference, short_text
@@ -334,42 +335,52 @@ _COLUMNS = ("seq", "attempt", "step", "kind", "at", "payload")
 
 
 def log_event(
-    seq: int, attempt: int, step: int | None, kind: str, at: dt.datetime, stored: JSONObject
+    seq: int,
+    attempt: int,
+    step: int | None,
+    kind: str,
+    at: dt.datetime,
+    stored: JSONObject,
+    *,
+    printed: int = _OUTPUT_CHARACTERS,
 ) -> LogEvent:
-    """A stored row as pages read it."""
+    """A stored row as pages read it; of what was printed at most `printed` characters."""
     payload = without_repeats(kind, stored)
     shown = _SHOWN.get(kind, _NOTHING)
     if kind == "tool_call_started" and payload.get("malformed"):
         shown = shown | {"raw_arguments"}
     if kind == "tool_call_finished" and payload.get("stdout") and not payload.get("observation_dropped"):
         shown = frozenset({"text"})
-    return LogEvent(seq, attempt, step, kind, at, _excerpts(payload, shown))
+    return LogEvent(seq, attempt, step, kind, at, _excerpts(payload, shown, printed))
 
 
 _NOTHING: frozenset[str] = frozenset()
 
 
-def _excerpts(value: Any, shown: frozenset[str], name: str = "") -> Any:
+def _excerpts(value: Any, shown: frozenset[str], printed: int, name: str = "") -> Any:
     """The value with an excerpt for each reference, and everything masked that looks like a key."""
     if isinstance(value, str):
         return mask_key_shapes(value)
     if isinstance(value, list):
-        return [_excerpts(item, shown) if isinstance(item, dict | list | str) else item for item in value]
+        return [
+            _excerpts(item, shown, printed) if isinstance(item, dict | list | str) else item for item in value
+        ]
     if is_reference(value):
         if name not in shown:
             return _preview(value)
-        return stored_excerpt(
-            value, characters=_OUTPUT_CHARACTERS if name in _OUTPUTS else _EXCERPT_CHARACTERS
-        )
+        return stored_excerpt(value, characters=printed if name in _OUTPUTS else _EXCERPT_CHARACTERS)
     return {
-        mask_key_shapes(key): _excerpts(item, shown, key) if isinstance(item, dict | list | str) else item
+        mask_key_shapes(key): _excerpts(item, shown, printed, key)
+        if isinstance(item, dict | list | str)
+        else item
         for key, item in value.get("$plain", value).items()
     }
 
 
 def _preview(reference: JSONObject) -> Excerpt:
     text = mask_key_shapes(str(reference.get("preview", "")), growing=True)
-    return Excerpt(text, reference.get("characters"), None, reference.get("bytes"))
+    sha256 = str(reference["$blob"])
+    return StoredText(text, reference.get("characters"), None, reference.get("bytes"), sha256=sha256)
 
 
 def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTERS) -> Excerpt:
@@ -377,18 +388,20 @@ def stored_excerpt(reference: JSONObject, *, characters: int = _EXCERPT_CHARACTE
     size = int(reference.get("bytes") or 0)
     length = reference.get("characters")
     limit = size if size <= _COUNTED_BYTES else characters * 4
+    sha256 = str(reference["$blob"])
     try:
-        data = blobs.beginning_of(str(reference["$blob"]), limit=limit)
+        data = blobs.beginning_of(sha256, limit=limit)
     except blobs.BodyPurgedError as purged:
-        return Excerpt(f"[{purged}]", length, None, size)
+        return StoredText(f"[{purged}]", length, None, size, sha256=sha256)
     except blobs.BodyMissingError:
-        return Excerpt("[body missing]", length, None, size)
+        return StoredText("[body missing]", length, None, size, sha256=sha256)
     text = data.decode("utf-8", "replace" if limit < size else "surrogatepass")
     beginning = masked_beginning(text, characters)
     if limit < size:
-        return Excerpt(beginning, length, None, size)
+        return StoredText(beginning, length, None, size, sha256=sha256)
     # Of the tail only counts are shown.
-    return Excerpt(beginning, len(text), count_lines(text), size, text[-_TAIL_CHARACTERS:])
+    lines, tail = count_lines(text), text[-_TAIL_CHARACTERS:]
+    return StoredText(beginning, len(text), lines, size, tail, sha256=sha256)
 
 
 class Body(NamedTuple):

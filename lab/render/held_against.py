@@ -1,0 +1,104 @@
+"""A text of each column held against the first column's: what is equal, and the marks on what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import takewhile
+
+from lab.render.marks import Marks, compared, lines_of
+from lab.render.normal_form import StoredText, output_of
+from lab.render.text import Excerpt
+
+
+class Sameness(Enum):
+    """How a text relates to those of the other columns."""
+
+    ALONE = "no other column has one"
+    EQUAL = "equal"
+    BUT_FOR_DURATIONS = "equal but for durations"
+    OTHER = "other"
+
+
+@dataclass(slots=True)
+class Held:
+    """How the text of one column stands to the first one's.
+
+    `first`: the letter of that column, "" for the first itself. `remark`: what marks cannot say.
+    """
+
+    sameness: Sameness = Sameness.ALONE
+    first: str = ""
+    marks: Marks = field(default_factory=Marks)
+    remark: str = ""
+
+
+def held_against(
+    texts: Sequence[Excerpt | None], letters: Sequence[str], *, printed: bool = False
+) -> list[Held]:
+    """How each column's text stands to that of the first column that has one; None: this column has none.
+
+    The first is marked wherever one of the others differs from it. `printed`: it is output, of which
+    durations and the like mean nothing.
+    """
+    answers = [Held() for _ in texts]
+    places = [place for place, text in enumerate(texts) if text is not None]
+    if len(places) < 2:
+        return answers
+    first = answers[places[0]]
+    first.sameness = Sameness.EQUAL
+    for place in places[1:]:
+        base, text = texts[places[0]], texts[place]
+        if base is None or text is None:
+            continue
+        held, of_first = _pair(base, text, printed=printed)
+        held.first = letters[places[0]]
+        answers[place] = held
+        first.marks.take_in(of_first)
+        first.sameness = max(first.sameness, held.sameness, key=_RANKS.index)
+        first.remark = first.remark or held.remark
+    return answers
+
+
+_RANKS = [Sameness.EQUAL, Sameness.BUT_FOR_DURATIONS, Sameness.OTHER]
+
+
+def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
+    if are_equal(base, text):
+        return Held(Sameness.EQUAL), Marks()
+    left, right = lines_of(base.text), lines_of(text.text)
+    of_base, of_text = compared(left, right)
+    if not text.whole:
+        _forget_end(of_base, left, of_text, right)
+    if not base.whole:
+        _forget_end(of_text, right, of_base, left)
+    passing = printed and base.whole and text.whole and output_of(base.text) == output_of(text.text)
+    sameness = Sameness.BUT_FOR_DURATIONS if passing else Sameness.OTHER
+    remark = "" if of_base.differs or of_text.differs else _remark(base, text)
+    return Held(sameness, marks=of_text, remark=remark), of_base
+
+
+def are_equal(one: Excerpt, other: Excerpt) -> bool:
+    """Whether two texts are equal to their ends, as far as that is known."""
+    if isinstance(one, StoredText) and isinstance(other, StoredText):
+        return one.sha256 == other.sha256
+    return one.whole and other.whole and one.text == other.text
+
+
+def _forget_end(own: Marks, lines: Sequence[str], other: Marks, cut: Sequence[str]) -> None:
+    """Take back marks at the end where the other text was only cut before it comes to those lines."""
+    if cut and len(cut) - 1 in other.differs and len(cut) - 1 not in other.partners:
+        return
+    end = takewhile(lambda place: place in own.differs, range(len(lines) - 1, -1, -1))
+    for place in list(end):
+        if place not in own.partners:
+            own.differs.discard(place)
+
+
+def _remark(base: Excerpt, text: Excerpt) -> str:
+    if not (base.whole and text.whole):
+        return f"equal in the first {min(len(base.text), len(text.text)):,} characters; they differ later"
+    if base.text.rstrip("\n") == text.text.rstrip("\n") and base.text != text.text:
+        return "they differ in the newline at the end"
+    return "they differ in what looks like a key and is masked here"
