@@ -52,7 +52,8 @@ class Point(NamedTuple):
 class Curve:
     """How something grew in one run. `points` holds None where the step's part is unknown.
 
-    `unknown` counts those steps, `first_unknown` is the number of the first one (None without one).
+    `unknown` counts those steps, `first_unknown` is the number of the first one (None without one). `steps`:
+    the number of the last step.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Curve:
     points: tuple[Point | None, ...]
     unknown: int
     first_unknown: int | None
+    steps: int
 
     @property
     def known(self) -> list[Point]:
@@ -249,7 +251,14 @@ def _curve(name: str, outline: Outline, quantity: _Quantity) -> Curve:
             continue
         total = total + value if quantity.summed else value
         points.append(Point(step.number, total, partly))
-    return Curve(name, outline.run, _thinned(points), len(missing), missing[0] if missing else None)
+    return Curve(
+        name=name,
+        run=outline.run,
+        points=_thinned(points),
+        unknown=len(missing),
+        first_unknown=missing[0] if missing else None,
+        steps=outline.steps[-1].number if outline.steps else 0,
+    )
 
 
 def _thinned(points: Sequence[Point | None]) -> tuple[Point | None, ...]:

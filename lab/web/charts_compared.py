@@ -104,7 +104,7 @@ def _axis(growth: Growth, most: float) -> dict[str, Any]:
     if growth.unit == "seconds":
         stride = next((size for size in _CLOCK_TICKS if most / size <= 6), _CLOCK_TICKS[-1])
         ticks = [number * stride for number in range(int(most // stride) + 2)]
-        words = {"tickvals": ticks, "ticktext": [clock(tick) for tick in ticks]}
+        words: dict[str, Any] = {"tickvals": ticks, "ticktext": [clock(tick) for tick in ticks]}
         return figures.amount_axis("", most=most, **words)
     return figures.amount_axis("", most=most)
 
@@ -192,7 +192,6 @@ def _said(partings: Sequence[Parted]) -> list[Trace]:
 def _table(growth: Growth) -> Table:
     """A row a step, at most 200 of them."""
     by_step = [{point.step: point for point in curve.known} for curve in growth.curves]
-    gaps = [bool(curve.unknown) for curve in growth.curves]
     steps = sorted({step for points in by_step for step in points})
     stride = max(1, -(-len(steps) // MOST_ROWS))
     shown = [*steps[:-1:stride], steps[-1]]
@@ -200,8 +199,8 @@ def _table(growth: Growth) -> Table:
         Row(
             f"step {step:,}",
             tuple(
-                _cell(points.get(step), growth.unit, ended=step > max(points, default=0), gaps=gap)
-                for points, gap in zip(by_step, gaps, strict=True)
+                _cell(points.get(step), growth.unit, curve, step)
+                for points, curve in zip(by_step, growth.curves, strict=True)
             ),
         )
         for step in shown
@@ -215,9 +214,9 @@ def _table(growth: Growth) -> Table:
     return Table(f"compared-{growth.key}", growth.title, "After", tuple(columns), tuple(rows), notes)
 
 
-def _cell(point: Point | None, unit: str, *, ended: bool, gaps: bool) -> Cell:
+def _cell(point: Point | None, unit: str, curve: Curve, step: int) -> Cell:
     if point is not None:
         return Cell(words_of(point, unit).removesuffix(" tokens"), (point.value,))
-    if ended and not gaps:
+    if step > curve.steps:
         return Cell("no such step")
-    return Cell("unknown") if gaps else Cell("left out")
+    return Cell("unknown" if curve.unknown else "left out")

@@ -2,31 +2,287 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 
-from lab.models import Run
-from lab.services.outlines import Outline
+from lab.models import Role, Run
+from lab.render.compared_charts import ChartLine, lines_svg
+from lab.render.compared_tests import ShownTest, chip_html, result_html, rows_html
+from lab.render.text import cut_in_the_middle, visible_text
+from lab.services import (
+    compared_costs,
+    compared_files,
+    compared_patches,
+    compared_tests,
+    comparison_asks,
+    side_by_side_rows,
+)
+from lab.services.compared_patches import LETTERS
+from lab.services.comparison_asks import Asked, Place
+from lab.services.outlines import Outline, outlines_of
+from lab.web import charts_compared
+from lab.web.comparison_patches import patches
+from lab.web.comparison_tab_asks import Ask
+from lab.web.http import holds
 
-TABS = ("patches", "tests", "files", "cost")
+# So many rows of a part of the table of tests stand on the page before somebody asks for all.
+FIRST_TESTS = 100
+MOST_TESTS = 10_000
+MOST_FILES = 300
+STEPS_LINKED = 6
+IN_SUMMARY = 8
+SUMMARY_NAME = 26
+SUMMARY_PATH = 30
+
+Context = dict[str, Any]
 
 
-def context_of(view: str, runs: Sequence[Run], request: HttpRequest) -> tuple[str, dict[str, Any]]:
+def context_of(view: str, runs: Sequence[Run], request: HttpRequest) -> tuple[str, Context]:
     """The template of one of the views "patches", "tests", "files" and "cost", and what it shows.
 
-    `runs` as `comparisons.find_runs` gives them, two to six.
+    `runs` as `comparisons.find_runs` gives them, two to six. Everything the template needs is under "tab".
     """
-    return f"comparisons/_{view}.html", {}
+    asked = comparison_asks.asked([run.pk for run in runs], request.GET)
+    return f"comparisons/_{view}.html", {"tab": _TABS[view](Ask(runs, asked, request))}
+
+
+# ---- tests -------------------------------------------------------------------------------------------------
+
+_PART_WORDS = {
+    "differs": "Some pass, some do not",
+    "failing": "Pass in none",
+    "alike": "Pass in all",
+    "apart": "In one list alone",
+}
+
+
+class TablePart(NamedTuple):
+    """A part of the table of tests: rows as HTML, how many there are, how many of them are left out."""
+
+    key: str
+    title: str
+    total: int
+    rows: str
+    more: int
+    folded: bool
+
+
+def _tests(ask: Ask) -> Context:
+    compared = compared_tests.compare(ask.runs)
+    everything = ask.request.GET.get("all") == "tests"
+    with_logs = holds(ask.request, Role.OPERATOR)
+    parts = [
+        _test_part(compared, part, most=MOST_TESTS if everything else FIRST_TESTS, with_logs=with_logs)
+        for part in compared_tests.PARTS
+        if compared.tests[part]
+    ]
+    return {
+        "gradings": compared.gradings,
+        "differ": len(compared.tests["differs"]),
+        "shared": compared.shared,
+        "several": len(compared.graded) > 1,
+        "any": bool(compared.graded),
+        "notes": compared_tests.sentences(compared, one_task=ask.one_task),
+        "parts": parts,
+        "all_url": "" if everything else ask.address("tests", all="tests"),
+        "left_out": sum(part.more for part in parts),
+        "width": len(ask.runs) + 2,
+        "steps_url": ask.address("steps"),
+    }
+
+
+def _test_part(
+    compared: compared_tests.ComparedTests, part: compared_tests.Part, *, most: int, with_logs: bool
+) -> TablePart:
+    found = compared.tests[part]
+    title = _PART_WORDS[part]
+    if part != "apart" and len(compared.graded) == 1:
+        title = "Not passed" if part == "failing" else "Passed"
+    rows = rows_html(compared_tests.shown(found[:most]), _absent(compared), with_logs=with_logs)
+    folded = part in {"alike", "apart"}
+    return TablePart(part, title, len(found), rows, max(0, len(found) - most), folded)
+
+
+def _absent(compared: compared_tests.ComparedTests) -> list[str]:
+    """For each side what it says of a test that it does not list."""
+    words = {"graded": "not listed", "waiting": "not graded yet", "none": "not graded"}
+    return [words[grading.state] for grading in compared.gradings]
+
+
+# ---- files -------------------------------------------------------------------------------------------------
+
+
+class FileCell(NamedTuple):
+    """What a run did with a file, in words, with links to the steps."""
+
+    touched: compared_files.Touched
+    steps: list[tuple[int, str]]
+    more: int
+
+
+class FileLine(NamedTuple):
+    """A row of the table of files. `sign` says whether the patches do the same to it, "" if nobody knows."""
+
+    row: compared_files.FileRow
+    sign: str
+    cells: list[FileCell]
+
+
+def _files(ask: Ask) -> Context:
+    read = outlines_of(ask.runs)
+    compared = compared_files.compare(ask.runs, read, compared_patches.same_files(ask.runs))
+    shown = compared.rows[:MOST_FILES]
+    lines = [_file_line(ask, row) for row in shown]
+    return {
+        "sides": compared.sides,
+        "changed": [line for line in lines if line.row.changed],
+        "read": [line for line in lines if not line.row.changed],
+        "more": len(compared.rows) - len(shown),
+        "unrecorded": [side.name for side, one in zip(compared.sides, read, strict=True) if not one.steps],
+        "patches_url": ask.address("patches"),
+        "steps_url": ask.address("steps"),
+    }
+
+
+def _file_line(ask: Ask, row: compared_files.FileRow) -> FileLine:
+    sign = {True: "=", False: "≠", None: ""}[row.same]
+    cells = []
+    for run, side in zip(ask.runs, row.sides, strict=True):
+        steps = [
+            (step, ask.asked.address(view="steps", open=None, at=Place(run.pk, step)))
+            for step in side.steps[:STEPS_LINKED]
+        ]
+        cells.append(FileCell(side, steps, len(side.steps) - len(steps)))
+    return FileLine(row, sign, cells)
+
+
+# ---- cost and time -----------------------------------------------------------------------------------------
+
+
+def _cost(ask: Ask) -> Context:
+    read = outlines_of(ask.runs)
+    partings = _partings(ask.runs, read)
+    again = [
+        f"{name} (attempt {one.attempt})" for name, one in zip(LETTERS, read, strict=False) if one.attempt > 1
+    ]
+    return {
+        "sides": [(name, run.pk) for name, run in zip(LETTERS, ask.runs, strict=False)],
+        "rows": compared_costs.totals(ask.runs, now=dt.datetime.now(dt.UTC)),
+        "panels": [charts_compared.panel(growth, partings) for growth in compared_costs.growths(read)],
+        "partings": partings,
+        "again": again,
+    }
+
+
+def _partings(runs: Sequence[Run], read: Sequence[Outline]) -> list[charts_compared.Parted]:
+    """Where each run leaves the first one that has steps, with the last step of both before that."""
+    first = next((place for place, one in enumerate(read) if one.steps), None)
+    if first is None:
+        return []
+    others = [place for place in range(len(runs)) if place != first]
+    found = compared_patches.same_files([runs[place] for place in (first, *others)])
+    same: list[Mapping[str, bool] | None] = [None] * len(runs)
+    for place, one in zip(others, found, strict=True):
+        same[place] = one
+    ended = [run.status == Run.Status.ENDED for run in runs]
+    laid = side_by_side_rows.layout(read, by="action", ended=ended, same_files=same)
+    return [
+        charts_compared.Parted(
+            f"{LETTERS[parting.base]} and {LETTERS[parting.column]}",
+            (_last_before(laid, parting.row, parting.base), _last_before(laid, parting.row, parting.column)),
+        )
+        for parting in laid.partings
+    ]
+
+
+def _last_before(laid: side_by_side_rows.Layout, row: int, column: int) -> int:
+    steps = (one.steps[column] for one in reversed(laid.rows[:row]))
+    return next((step.number for step in steps if step is not None), 0)
+
+
+# ---- summary -----------------------------------------------------------------------------------------------
+
+
+class SummaryTest(NamedTuple):
+    """A test that differs: its name, chip and results as HTML, "" where nothing is known."""
+
+    name: str
+    full_name: str
+    chip: str
+    results: list[str]
 
 
 def summary_of(
-    runs: Sequence[Run], outlines: Sequence[Outline], divergence_step: int | None
-) -> dict[str, Any]:
+    runs: Sequence[Run],
+    outlines: Sequence[Outline],
+    divergence_step: int | None,
+    letters: Sequence[str] = LETTERS,
+) -> Context:
     """What comparisons/_summary.html shows, under the name "summary": tests that differ, files, context.
 
     `divergence_step`: the number of the first run's last step before the runs part (0: at once), None where
-    they do not part.
+    they do not part. `letters`: what the runs are called, in their order.
     """
-    return {}
+    tests = compared_tests.compare(runs, letters=letters)
+    files = compared_files.compare(runs, outlines, letters=letters)
+    changed = [row for row in files.rows if row.changed]
+    growth = compared_costs.contexts(outlines, letters=letters)
+    differing = tests.tests["differs"]
+    query = Asked(runs=tuple(run.pk for _, run in sorted(zip(letters, runs, strict=False))))
+    return {
+        "summary": {
+            "letters": list(letters[: len(runs)]),
+            "tests": [_summary_test(test) for test in compared_tests.shown(differing[:IN_SUMMARY])],
+            "tests_differ": len(differing),
+            "tests_shared": tests.shared,
+            "tests_more": max(0, len(differing) - IN_SUMMARY),
+            "graded": len(tests.graded),
+            "not_graded": [one for one in tests.gradings if one.state != "graded"],
+            "files": [
+                (cut_in_the_middle(visible_text(row.path), SUMMARY_PATH), row) for row in changed[:IN_SUMMARY]
+            ],
+            "files_more": max(0, len(changed) - IN_SUMMARY),
+            "chart": _chart(growth, divergence_step, runs, letters),
+            "gaps": growth.gaps,
+            "tests_url": query.address(view="tests"),
+            "patches_url": query.address(view="patches"),
+            "gold_url": f"{query.address(view='patches')}&against=gold",
+            "files_url": query.address(view="files"),
+            "cost_url": query.address(view="cost"),
+        }
+    }
+
+
+def _short_path(path: str) -> str:
+    return cut_in_the_middle(visible_text(path), SUMMARY_PATH)
+
+
+def _summary_test(test: ShownTest) -> SummaryTest:
+    results = [result_html(result) if result else "" for result in test.results]
+    name = cut_in_the_middle(test.full_name, SUMMARY_NAME)
+    return SummaryTest(name, test.full_name, chip_html(test.chip), results)
+
+
+def _chart(
+    growth: compared_costs.Growth, parted_after: int | None, runs: Sequence[Run], letters: Sequence[str]
+) -> str:
+    lines = []
+    said = []
+    for curve, name in zip(growth.curves, letters, strict=False):
+        points = [None if point is None else (point.step, point.value) for point in curve.points]
+        lines.append(ChartLine(name, LETTERS.index(name) + 1, points))
+        if curve.known:
+            said.append(f"{name} {curve.known[-1].value:,.0f} tokens at step {curve.known[-1].step}")
+    return lines_svg(lines, label=f"Context by step: {'; '.join(said)}", parted_after=parted_after)
+
+
+_TABS: Mapping[str, Callable[[Ask], Context]] = {
+    "patches": patches,
+    "tests": _tests,
+    "files": _files,
+    "cost": _cost,
+}
+TABS = tuple(_TABS)
