@@ -18,25 +18,21 @@ from lab.render.calls import (
     printed_of,
     raw_arguments,
 )
-from lab.render.differences import text_difference
+from lab.render.diff import changed
 from lab.render.fold import CallView
 from lab.render.held_against import Held, Sameness, are_equal, held_against
 from lab.render.kinds import EDITORS
-from lab.render.marks import lines_of, shown_with_marks
+from lab.render.marks import differing, lines_of, shown_with_marks
 from lab.render.normal_form import path_in
 from lab.render.numbers import plural
 from lab.render.results import exit_code
-from lab.render.text import Excerpt, excerpt, first_lines, visible_html, words_of
+from lab.render.text import Excerpt, excerpt, visible_html, words_of
 
-# A difference of two texts that edits put in is made of so much of both.
-_NEW_LINES = 400
-_NEW_CHARACTERS = 20_000
 _VALUE_LINES = 6
 _VALUE_CHARACTERS = 600
 _MOST_ARGUMENTS = 40
 # Names of one argument in different tools.
 _COMMON_NAMES = {"cmd": "command", "file_path": "path", "filePath": "path"}
-_OLD = ("old_string", "old_str")
 _NEW = ("new_string", "new_str", "content", "file_text")
 _OUTPUT = {"stdout": "output", "observation": "output"}
 _TOLD = "Told the model"
@@ -173,11 +169,14 @@ class CallRow:
         letters = self._letters[self._first], self._letters[place]
         if are_equal(before, after):
             return _alike(f"the new text is that of {letters[0]}; what it replaces is not")
-        old, new = (
-            first_lines(text.text, lines=_NEW_LINES, characters=_NEW_CHARACTERS) for text in (before, after)
-        )
-        name = f"new text, {letters[0]} → {letters[1]}"
-        return f'<div class="between">{text_difference(name, old, new)}</div>'
+        old, new = lines_of(before.text), lines_of(after.text)
+        stretches = differing(old, new)
+        if not stretches:
+            return _alike(f"the new text begins as that of {letters[0]} does; where they differ is not shown")
+        cut = "" if before.whole and after.whole else ", as far as both are shown here"
+        name = visible_html(f"new text, {letters[0]} → {letters[1]}{cut}")
+        lines = changed(old, new, stretches)
+        return f'<section class="diff between"><header>{name}</header>{lines}</section>'
 
     # What came of it.
 

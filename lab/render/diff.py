@@ -161,6 +161,27 @@ def common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     return head, tail
 
 
+def changed(
+    before: Sequence[str],
+    after: Sequence[str],
+    stretches: Sequence[tuple[int, int, int, int]],
+    *,
+    lines: int = 80,
+) -> SafeString:
+    """Two texts' lines as safe HTML where they differ, at most `lines` lines.
+
+    `stretches`: start and end in both of what stands in the place of one another, in order.
+    """
+    rows: list[DiffLine] = []
+    for i1, i2, j1, j2 in stretches:
+        if rows:
+            rows.append(DiffLine("@", None, ""))
+        rows += [DiffLine("-", at + 1, before[at]) for at in range(i1, i2)]
+        rows += [DiffLine("+", at + 1, after[at]) for at in range(j1, j2)]
+    more = f'<p class="cut-mark">{len(rows) - lines:,} more lines</p>' if len(rows) > lines else ""
+    return safe(_table(rows[:lines]) + more)
+
+
 _ROW_CLASS = {"+": "add", "-": "del", "@": "hunk", " ": ""}
 _SIGN = {"+": "+", "-": MINUS, "@": "", " ": ""}
 

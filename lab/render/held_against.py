@@ -73,10 +73,17 @@ def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
         _forget_end(of_base, left, of_text, right)
     if not base.whole:
         _forget_end(of_text, right, of_base, left)
-    passing = printed and base.whole and text.whole and output_of(base.text) == output_of(text.text)
+    passing = printed and base.whole and text.whole and _means_the_same(left, of_base, right, of_text)
     sameness = Sameness.BUT_FOR_DURATIONS if passing else Sameness.OTHER
     remark = "" if of_base.differs or of_text.differs else _remark(base, text)
     return Held(sameness, marks=of_text, remark=remark), of_base
+
+
+def _means_the_same(left: Sequence[str], of_left: Marks, right: Sequence[str], of_right: Marks) -> bool:
+    """Whether lines differ only in what differs each time the same is done."""
+    pairs = zip(sorted(of_left.differs), sorted(of_right.differs), strict=False)
+    same_number = len(of_left.differs) == len(of_right.differs) > 0
+    return same_number and all(output_of(left[i]) == output_of(right[j]) for i, j in pairs)
 
 
 def are_equal(one: Excerpt, other: Excerpt) -> bool:

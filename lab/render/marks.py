@@ -17,6 +17,7 @@ from lab.render.text import visible_html
 _MATCHED_PAIRS = 40_000
 # Words of longer lines are not matched: what both begin and end with is left out of the mark.
 _MATCHED_CHARACTERS = 400
+_MATCHED_WORD_PAIRS = 10_000
 _LEAST_ALIKE = 0.4
 # An equal stretch within a long line that differs is cut in its middle beyond this.
 _EQUAL_CHARACTERS = 400
@@ -52,11 +53,8 @@ def lines_of(text: str) -> list[str]:
 
 def compared(left: Sequence[str], right: Sequence[str]) -> tuple[Marks, Marks]:
     """What differs in each of two texts. Exchanging the texts exchanges the marks."""
-    if list(right) < list(left):
-        marks_right, marks_left = compared(right, left)
-        return marks_left, marks_right
     of_left, of_right = Marks(), Marks()
-    for i1, i2, j1, j2 in _differing(left, right):
+    for i1, i2, j1, j2 in differing(left, right):
         of_left.differs.update(range(i1, i2))
         of_right.differs.update(range(j1, j2))
         for i, j in zip(range(i1, i2), range(j1, j2), strict=False):
@@ -67,8 +65,17 @@ def compared(left: Sequence[str], right: Sequence[str]) -> tuple[Marks, Marks]:
 Stretch = tuple[int, int, int, int]
 
 
+def differing(left: Sequence[str], right: Sequence[str]) -> list[Stretch]:
+    """Stretches of lines in the place of one another as start and end in both, in order; one may be empty.
+
+    Exchanging the texts exchanges the sides of the stretches.
+    """
+    if list(right) < list(left):
+        return [(i1, i2, j1, j2) for j1, j2, i1, i2 in _differing(right, left)]
+    return list(_differing(left, right))
+
+
 def _differing(left: Sequence[str], right: Sequence[str]) -> Iterator[Stretch]:
-    """Stretches of lines in the place of one another, in order; one of the two may be empty."""
     budget = _MATCHED_PAIRS
     for i1, i2, j1, j2 in _between_anchors(left, right):
         head, tail = common_ends(left[i1:i2], right[j1:j2])
@@ -137,6 +144,9 @@ def _unmatched(left: Sequence[str], right: Sequence[str], stretch: Stretch) -> I
     """Where matching would take too long: the lines that the other text has nowhere in this stretch."""
     i1, i2, j1, j2 = stretch
     here, there = set(left[i1:i2]), set(right[j1:j2])
+    if here.isdisjoint(there):
+        yield stretch
+        return
     yield from ((i, i + 1, j1, j1) for i in range(i1, i2) if left[i] not in there)
     yield from ((i2, i2, j, j + 1) for j in range(j1, j2) if right[j] not in here)
 
@@ -164,6 +174,8 @@ def _words_apart(left: str, right: str) -> tuple[list[Segment], list[Segment]]:
     before, after = _WORD.findall(left), _WORD.findall(right)
     head, tail = common_ends(before, after)
     inner = before[head : len(before) - tail], after[head : len(after) - tail]
+    if len(inner[0]) * len(inner[1]) > _MATCHED_WORD_PAIRS:
+        return _ends_apart(left, right), _ends_apart(right, left)
     first = ("".join(before[:head]), False)
     last = ("".join(before[len(before) - tail :]), False)
     of_left, of_right = [first], [first]
