@@ -35,8 +35,8 @@ _LEVELS = (4, 3, 1)
 _RAREST = 16
 # More than all pairs of the sign ≠ in an alignment count together: they never cost a pair of the same action.
 _SAME_ACTION = 1 << 24
-# Rows of scores that are made at once: 32 x 5,000 numbers stay in the processor's cache.
-_AT_ONCE = 32
+# Scores that are made at once: few enough to stay in the processor's cache.
+_AT_ONCE = 1 << 17
 # Words for a kind of step: what is called and what comes of it; what can differ in it; what two of them do.
 _CALLS = {
     "read": ("call", "output"),
@@ -105,9 +105,9 @@ class _Coded(NamedTuple):
     Each is of shape (levels, steps). `same`: subject, arguments, result. `near`: directory or program, file.
     """
 
-    same: NDArray[np.int64]
+    same: NDArray[np.int32]
     same_weights: NDArray[np.int64]
-    near: NDArray[np.int64]
+    near: NDArray[np.int32]
 
 
 def align(runs: Sequence[Sequence[Action]]) -> Alignment:
@@ -115,7 +115,7 @@ def align(runs: Sequence[Sequence[Action]]) -> Alignment:
 
     Each run's steps keep their order, and steps of different kinds never share a row. Between two shared rows
     the first run's own steps come first, then the second's. Runs given in another order have the same rows,
-    with their columns in that order. 2 x 5,000 steps take half a second and some 20 MB.
+    with their columns in that order. 2 x 5,000 steps take half a second and some 15 MB.
     """
     given = [tuple(run) for run in runs]
     contents = sorted(set(given))
@@ -198,23 +198,26 @@ def _following(
 def _in_order(rows: Iterable[_Row]) -> tuple[_Row, ...]:
     """The rows as they are read: the leftmost run goes on until its next row has to wait for another run."""
     kept = list(rows)
-    width = len(kept[0]) if kept else 0
-    row_of: list[dict[int, _Row]] = [{} for _ in range(width)]
-    for row in kept:
-        for column, step in enumerate(row):
-            if step is not None:
-                row_of[column][step] = row
-    reached = [0] * width
-
-    def ready(row: _Row | None) -> bool:
-        return row is not None and all(step is None or step == reached[c] for c, step in enumerate(row))
-
+    members = [[column for column, step in enumerate(row) if step is not None] for row in kept]
+    queues: list[list[tuple[int, int]]] = [[] for _ in range(len(kept[0]) if kept else 0)]
+    for number, row in enumerate(kept):
+        for column in members[number]:
+            queues[column].append((row[column] or 0, number))
+    order = [[number for _, number in sorted(queue)] for queue in queues]
+    reached = [0] * len(order)
+    missing = [len(those) for those in members]
+    for queue in order:
+        if queue:
+            missing[queue[0]] -= 1
     ordered: list[_Row] = []
     while len(ordered) < len(kept):
-        waiting = (row_of[column].get(reached[column]) for column in range(width))
-        row = next(row for row in waiting if row is not None and ready(row))
-        ordered.append(row)
-        reached = [at + (step is not None) for at, step in zip(reached, row, strict=True)]
+        waiting = (queue[at] for queue, at in zip(order, reached, strict=True) if at < len(queue))
+        number = next(number for number in waiting if not missing[number])
+        ordered.append(kept[number])
+        for column in members[number]:
+            reached[column] += 1
+            if reached[column] < len(order[column]):
+                missing[order[column][reached[column]]] -= 1
     return tuple(ordered)
 
 
@@ -255,9 +258,9 @@ def _coded(contents: Sequence[Sequence[Action]]) -> list[_Coded]:
         near = [[number(code) for code in _near(action)] for action in run]
         coded.append(
             _Coded(
-                np.array(same, np.int64).reshape(-1, len(_LEVELS)).T,
-                np.array(weights, np.int64).reshape(-1, len(_LEVELS)).T,
-                np.array(near, np.int64).reshape(-1, 2).T,
+                np.array(same, dtype=np.int32).reshape(-1, len(_LEVELS)).T,
+                np.array(weights, dtype=np.int64).reshape(-1, len(_LEVELS)).T,
+                np.array(near, dtype=np.int32).reshape(-1, 2).T,
             )
         )
     return coded
@@ -274,9 +277,9 @@ def _gapped(coded: _Coded, places: Sequence[int | None]) -> _Coded:
 
     at = np.array([-1 if place is None else place for place in places], np.int64)
     gaps = at < 0
-    same, weights, near = (part[:, at].copy() for part in coded)
-    same[:, gaps], weights[:, gaps], near[:, gaps] = -2, 0, -2
-    return _Coded(same, weights, near)
+    placed = _Coded(coded.same[:, at], coded.same_weights[:, at], coded.near[:, at])
+    placed.same[:, gaps], placed.same_weights[:, gaps], placed.near[:, gaps] = -2, 0, -2
+    return placed
 
 
 def _order_of_merging(contents: Sequence[Sequence[Action]]) -> list[int]:
@@ -303,8 +306,9 @@ def _scores(members: Sequence[_Coded], run: _Coded) -> Iterator[NDArray[np.int64
     """For each row its score with every step: that of the best of the row's members."""
     import numpy as np
 
-    for start in range(0, members[0].same.shape[1], _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
+    at_once = 1 + _AT_ONCE // run.same.shape[1]
+    for start in range(0, members[0].same.shape[1], at_once):
+        part = slice(start, start + at_once)
         yield from reduce(np.maximum, (_block(member, part, run) for member in members))
 
 
@@ -312,13 +316,16 @@ def _block(member: _Coded, part: slice, run: _Coded) -> NDArray[np.int64]:
     """Scores of some rows of one column with all steps of a run, of shape (rows, steps)."""
     import numpy as np
 
-    weights = member.same_weights[:, part, None] * _SAME_ACTION
-    block = np.zeros((weights.shape[1], run.same.shape[1]), np.int64)
-    for level in range(len(_LEVELS)):
-        block += weights[level] * (member.same[level, part, None] == run.same[level])
-    for level in range(2):
-        near = member.near[level, part, None]
-        block += (near == run.near[level]) & (near >= 0)
+    near = member.near[:, part, None]
+    block: NDArray[np.int64] = (near[0] == run.near[0]).astype(np.int64)
+    block += (near[1] == run.near[1]) & (near[1] >= 0)
+    # Few pairs have the same subject, and only they can have more in common.
+    same, weights = member.same[:, part], member.same_weights[:, part]
+    row, step = np.nonzero(same[0][:, None] == run.same[0])
+    shared = weights[0, row]
+    for level in range(1, len(_LEVELS)):
+        shared += weights[level, row] * (same[level, row] == run.same[level, step])
+    block[row, step] += shared * _SAME_ACTION
     return block
 
 
