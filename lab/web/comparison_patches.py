@@ -151,7 +151,8 @@ def _words(sides: Sequence[RunPatch], files: Sequence[ComparedFile]) -> str:
     parts += [f"{count:,} {words}" for words, count in alone.items()]
     same = sum(file.relation == "same" for file in files)
     left = "" if len(known) == len(sides) else f" Compared are {names}."
-    return f"{', '.join([*parts, f'{same:,} same in all'])}.{left}"
+    parts += [f"{same:,} same in all"] if same else []
+    return f"{', '.join(parts)}.{left}"
 
 
 def joined(names: Sequence[str]) -> str:

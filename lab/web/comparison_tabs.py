@@ -11,13 +11,14 @@ from django.http import HttpRequest
 from lab.models import Role, Run
 from lab.render.compared_charts import ChartLine, lines_svg
 from lab.render.compared_tests import ShownTest, chip_html, result_html, rows_html
-from lab.render.text import cut_in_the_middle, visible_text
+from lab.render.text import visible_text
 from lab.services import (
     compared_costs,
     compared_files,
     compared_patches,
     compared_tests,
     comparison_asks,
+    comparisons,
     side_by_side_rows,
 )
 from lab.services.compared_patches import LETTERS
@@ -34,8 +35,7 @@ MOST_TESTS = 10_000
 MOST_FILES = 300
 STEPS_LINKED = 6
 IN_SUMMARY = 8
-SUMMARY_NAME = 26
-SUMMARY_PATH = 30
+SUMMARY_NAME = 30
 
 Context = dict[str, Any]
 
@@ -43,10 +43,13 @@ Context = dict[str, Any]
 def context_of(view: str, runs: Sequence[Run], request: HttpRequest) -> tuple[str, Context]:
     """The template of one of the views "patches", "tests", "files" and "cost", and what it shows.
 
-    `runs` as `comparisons.find_runs` gives them, two to six. Everything the template needs is under "tab".
+    `runs`: two to six as `comparisons.find_runs` gives them, in any order. They stand in that of their
+    letters, which is the address's. Everything the template needs is under "tab".
     """
-    asked = comparison_asks.asked([run.pk for run in runs], request.GET)
-    return f"comparisons/_{view}.html", {"tab": _TABS[view](Ask(runs, asked, request))}
+    order = comparisons.asked_numbers(request.GET.getlist("runs"))
+    lettered = sorted(runs, key=lambda run: order.index(run.pk) if run.pk in order else len(order))
+    asked = comparison_asks.asked([run.pk for run in lettered], request.GET)
+    return f"comparisons/_{view}.html", {"tab": _TABS[view](Ask(lettered, asked, request))}
 
 
 # ---- tests -------------------------------------------------------------------------------------------------
@@ -207,12 +210,20 @@ def _last_before(laid: side_by_side_rows.Layout, row: int, column: int) -> int:
 
 
 class SummaryTest(NamedTuple):
-    """A test that differs: its name, chip and results as HTML, "" where nothing is known."""
+    """A test that differs: its chip, and letter and result of each run as HTML, "" where nothing is known."""
 
     name: str
     full_name: str
     chip: str
-    results: list[str]
+    results: list[tuple[str, str]]
+
+
+class SummaryFile(NamedTuple):
+    """A file that a run changed, with what each run, by its letter, did with it."""
+
+    name: str
+    path: str
+    sides: list[tuple[str, compared_files.Touched]]
 
 
 def summary_of(
@@ -234,16 +245,13 @@ def summary_of(
     query = Asked(runs=tuple(run.pk for _, run in sorted(zip(letters, runs, strict=False))))
     return {
         "summary": {
-            "letters": list(letters[: len(runs)]),
-            "tests": [_summary_test(test) for test in compared_tests.shown(differing[:IN_SUMMARY])],
+            "tests": [_summary_test(test, letters) for test in compared_tests.shown(differing[:IN_SUMMARY])],
             "tests_differ": len(differing),
             "tests_shared": tests.shared,
             "tests_more": max(0, len(differing) - IN_SUMMARY),
             "graded": len(tests.graded),
             "not_graded": [one for one in tests.gradings if one.state != "graded"],
-            "files": [
-                (cut_in_the_middle(visible_text(row.path), SUMMARY_PATH), row) for row in changed[:IN_SUMMARY]
-            ],
+            "files": [_summary_file(row, letters) for row in changed[:IN_SUMMARY]],
             "files_more": max(0, len(changed) - IN_SUMMARY),
             "chart": _chart(growth, divergence_step, runs, letters),
             "gaps": growth.gaps,
@@ -256,14 +264,20 @@ def summary_of(
     }
 
 
-def _short_path(path: str) -> str:
-    return cut_in_the_middle(visible_text(path), SUMMARY_PATH)
+def _summary_file(row: compared_files.FileRow, letters: Sequence[str]) -> SummaryFile:
+    path = visible_text(row.path)
+    return SummaryFile(_ending(path), path, list(zip(letters, row.sides, strict=False)))
 
 
-def _summary_test(test: ShownTest) -> SummaryTest:
+def _summary_test(test: ShownTest, letters: Sequence[str]) -> SummaryTest:
     results = [result_html(result) if result else "" for result in test.results]
-    name = cut_in_the_middle(test.full_name, SUMMARY_NAME)
-    return SummaryTest(name, test.full_name, chip_html(test.chip), results)
+    named = list(zip(letters, results, strict=False))
+    return SummaryTest(_ending(test.full_name), test.full_name, chip_html(test.chip), named)
+
+
+def _ending(name: str) -> str:
+    """What fits beside a chip: names of tests and files differ at their ends."""
+    return name if len(name) <= SUMMARY_NAME else f"…{name[1 - SUMMARY_NAME :]}"
 
 
 def _chart(
