@@ -14,7 +14,7 @@ from tests.analysis.acted import PICTURE, answer, edit, grep, read, shell
 
 several = st.lists(acted.runs(most=8), min_size=1, max_size=5)
 # Examples by number, not by time: the machine may be busy.
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=100)
 
 
 def _numbered(alignment: Alignment) -> tuple[tuple[int | None, ...], ...]:

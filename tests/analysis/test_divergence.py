@@ -13,7 +13,7 @@ from lab.analysis.divergence import Divergence, first_sustained, of_all
 from tests.analysis import acted
 from tests.analysis.acted import PICTURE, answer, edit, grep, read, shell, write
 
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(deadline=None, max_examples=100)
 
 START = [read("src/a.py"), grep("call"), acted.pytest()]
 MIDDLE = [read("src/b.py"), read("src/c.py"), shell("python <<", "#probe")]
@@ -62,9 +62,10 @@ def test_runs_that_grow_by_the_same_steps_part_where_they_did_unless_they_come_b
     before = _parted([*one, grown[0]], [*other, grown[0]], ended=(False, False))
     after = _parted([*one, *grown], [*other, *grown], ended=(False, False))
 
-    came_back = after is None and before is not None and before.because == "way" and count >= 3
-    later = after is not None and before is not None and before.because == "way" and after.because == "files"
-    assert after == before or came_back or (later and count >= 3)
+    if before is None or before.because == "files":
+        assert after == before
+    else:
+        assert after is None or after.row >= before.row
 
 
 def test_a_command_that_failed_and_was_tried_again_parts_none_of_three_runs() -> None:
