@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from lab.analysis.alignment import Action
 from lab.engine.key_shapes import mask_key_shapes
@@ -30,6 +30,7 @@ from lab.render.shell_actions import (
     Standing,
     command_done,
     lines_edited,
+    patch_applied,
     pattern_of,
     text_command,
 )
@@ -64,7 +65,7 @@ def action_of(view: StepView, standing: Standing) -> Acted:
     action = Action(
         kind,
         mask_key_shapes(" + ".join(one.subject for one in done)[:_SUBJECT_CHARACTERS]),
-        whole_or_digest("\0".join(one.arguments for one in done) if len(done) > 1 else done[0].arguments),
+        whole_or_digest("\n".join(one.arguments or "" for one in done)),
         _results(view.calls, standing.roots),
         tuple(dict.fromkeys(mask_key_shapes(path) for one in done for path in one.reads)),
         tuple(dict.fromkeys(mask_key_shapes(path) for one in done for path in one.edits)),
@@ -162,7 +163,10 @@ def _command(arguments: Payload) -> str:
 
 def _json(value: Any) -> str:
     """Arguments of any shape as text, in one order."""
-    return json.dumps(value, sort_keys=True, default=_stored, ensure_ascii=False)
+    try:
+        return json.dumps(value, sort_keys=True, default=_stored, ensure_ascii=False)
+    except RecursionError:
+        return "nested too deep"
 
 
 def _stored(value: object) -> str:
@@ -189,14 +193,23 @@ def _editor(command: str, arguments: Payload, standing: Standing) -> Done:
 def _read(name: str, arguments: Payload, standing: Standing) -> Done:
     path = _path(arguments, standing)
     lines = arguments.get("view_range")
-    if isinstance(lines, list):
-        where = ":".join(map(str, lines[:2]))
-    else:
-        first = _word(arguments.get("line_number") or arguments.get("offset") or arguments.get("start_line"))
-        last = _word(arguments.get("limit") or arguments.get("end_line"))
-        where = f"{first}:{last}" if last else first
+    where = ":".join(map(str, lines[:2])) if isinstance(lines, list) else _lines(arguments)
     opened = standing._replace(opened=path) if name == "open" else None
     return Done(f"read {path}".strip(), where, (path,) if path else (), kind="read", standing=opened)
+
+
+def _lines(arguments: Payload) -> str:
+    """Which lines are read, "" for as many as the tool shows."""
+    first = arguments.get("line_number") or arguments.get("offset") or arguments.get("start_line")
+    limit, last = arguments.get("limit"), arguments.get("end_line")
+    if _is_count(limit):
+        start = first if _is_count(first) and first else 1
+        last = start + limit - 1
+    return f"{_word(first) or '1'}:{_word(last)}" if last else _word(first)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < 1_000_000_000
 
 
 def _write(name: str, arguments: Payload, standing: Standing) -> Done:
@@ -206,6 +219,7 @@ def _write(name: str, arguments: Payload, standing: Standing) -> Done:
     return Done(f"write {path}".strip(), content, (), (path,) if path else (), "edit", opened)
 
 
+_EDIT_NAMES = {f"{name}_{text}": name for name in ("old", "new") for text in ("str", "string", "text")}
 # What says where an edit is, or is not what is edited.
 _NOT_EDITED = frozenset((*_PATHS, "command", "description", "security_risk", "summary"))
 
@@ -216,8 +230,19 @@ def _edit(name: str, arguments: Payload, standing: Standing) -> Done:
         first, last = (_word(arguments.get(f"{end}_line")) for end in ("start", "end"))
         return lines_edited(standing, first, last, arguments["replacement_text"])
     path = path or standing.opened
-    asked = {key: value for key, value in arguments.items() if key not in _NOT_EDITED}
+    # Without what is left at its default, and under one name for what two editors call `old_str`, `old_string`.
+    asked = {
+        _EDIT_NAMES.get(key, key): content_of(value) if key in _EDIT_NAMES else value
+        for key, value in arguments.items()
+        if key not in _NOT_EDITED and value is not False and value is not None
+    }
     return Done(f"edit {path}".strip(), _json(asked), (), (path,) if path else (), "edit")
+
+
+def _patch(name: str, arguments: Payload, standing: Standing) -> Done:
+    patch = next((text for key in ("patch", "input", "diff") if (text := words_of(arguments.get(key)))), "")
+    done = patch_applied(patch, standing)
+    return done._replace(arguments=_json(arguments))
 
 
 def _find(name: str, arguments: Payload, standing: Standing) -> Done:
@@ -248,6 +273,7 @@ _TOOLS: dict[str, _Tool] = {
     **dict.fromkeys(_WRITES, _write),
     **dict.fromkeys(_EDITS, _edit),
     **dict.fromkeys(_PATTERNS, _find),
+    "applypatch": _patch,
     **dict.fromkeys(_TEXT_SEARCHES, _grep),
     **dict.fromkeys(_LISTS, _list),
 }

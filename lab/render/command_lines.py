@@ -69,6 +69,18 @@ def read_line(command: str) -> Line:
     return Line(folder, tuple(_without_neutral(commands)), tuple(tokens))
 
 
+def document_in(command: str) -> str | None:
+    """The text of the one here-document of a command, None where there are none or several."""
+    begins = list(HEREDOC.finditer(command))
+    if not begins:
+        return None
+    lines = command[begins[0].end() :].partition("\n")[2].split("\n")
+    end = next((at for at, line in enumerate(lines) if line.strip() == begins[0][1]), None)
+    if end is None or any(HEREDOC.search(line) for line in lines[end + 1 :]):
+        return None
+    return "\n".join(lines[:end])
+
+
 def _joined(folder: str, path: str) -> str:
     return f"{folder}/{path}" if folder and not path.startswith(("/", "~")) else path
 

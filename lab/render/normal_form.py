@@ -61,6 +61,7 @@ def _without_trailing_blanks(text: str) -> str:
 _ROOT = re.compile(
     r"/(?:testbed|workspace/[\w.+-]+__[\w.+-]+|workspace/repo|workspace|repo|app|[\w.+-]+__[\w.+-]+)(?=/|$)"
 )
+_COMMON_ROOTS = ("/testbed", "/workspace")
 # Whoever goes there goes out of a workspace.
 _NO_ROOTS = re.compile(r"/?|~.*|/(?:tmp|var|usr|etc|opt|root|home|bin|lib|proc|dev|sys|mnt|Users)(?:/.*)?")
 
@@ -126,6 +127,6 @@ def output_of(value: object, roots: Iterable[str] = ()) -> str:
         text = _ESCAPES.sub("", text)
     if "\r" in text:
         text = _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
-    for root in roots:
+    for root in (*_COMMON_ROOTS, *roots):
         text = text.replace(f"{root}/", "")
     return _without_trailing_blanks(_PASSING.sub("~", text))

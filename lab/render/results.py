@@ -10,7 +10,7 @@ from typing import Any
 from lab.render.diff import counts, line_counts
 from lab.render.fold import CallView, StepView
 from lab.render.icons import icon
-from lab.render.numbers import growing, plural
+from lab.render.numbers import growing, plural, size
 from lab.render.parting import is_parting, parting_of
 from lab.render.text import Excerpt, excerpt
 
@@ -121,10 +121,17 @@ def _output_words(call: CallView) -> str:
         words = counted_tests(stdout.ending) or counted_tests(stderr.ending)
         if words:
             return words
-    lines = (stdout.lines or 0) + (stderr.lines or 0)
-    if stdout.lines is None:
-        return ""
+    if stdout.lines is None or stderr.lines is None:
+        return str(size((stdout.size or 0) + (stderr.size or 0)))
+    lines = stdout.lines + stderr.lines
     return plural(lines, "line") if lines else "no output"
+
+
+def _length(text: Excerpt, word: str = "line", *, heads: int = 0) -> str:
+    """How many lines a text has, without so many at its head; of one that was not read how large it is."""
+    if text.lines is None:
+        return str(size(text.size)) if text.size else ""
+    return plural(max(0, text.lines - heads), word)
 
 
 def stream_text(stream: Any) -> Excerpt:
@@ -162,22 +169,21 @@ def _tool_words(call: CallView, observation: Excerpt) -> str:
     if call.handed_back:
         return "to be reviewed first"
     if executor in {"read", "view"}:
-        return "" if observation.lines is None else plural(max(0, observation.lines - 1), "line")
+        return _length(observation, heads=1)
     if executor == "glob":
         none = "no file" if observation.text.lower().startswith("no ") else ""
-        return none or ("" if observation.lines is None else plural(observation.lines, "file"))
+        return none or _length(observation, "file")
     if call.kind == "edit":
         return _edit_words(call, observation)
-    return "" if observation.lines is None else plural(observation.lines, "line")
+    return _length(observation)
 
 
 def _edit_words(call: CallView, observation: Excerpt) -> str:
     content = call.arguments.get("content", call.arguments.get("file_text"))
     is_new = "old_str" not in call.arguments or call.arguments.get("command") == "create"
     if isinstance(content, str | Excerpt) and is_new:
-        lines = excerpt(content).lines
         new = any(change.get("change") == "added" for change in call.changes)
-        return (plural(lines, "line") if lines is not None else "") + (", new file" if new else "")
+        return _length(excerpt(content)) + (", new file" if new else "")
     added, removed = _call_counts(call)
     replaced = _REPLACEMENTS.search(observation.text)
     words = plural(int(replaced[1][:9]), "replacement") if replaced else ""

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from lab.render.command_lines import Line, Simple, read_line
+from lab.render.command_lines import Line, Simple, document_in, read_line
 from lab.render.normal_form import content_of, is_root, path_in
 
 _MOST_JOINED = 4
 _OPERAND_CHARACTERS = 120
 _VERSION = re.compile(r"(python|pypy|pip|node|ruby|perl)[\d.]+")
 _SED_LINES = re.compile(r"(\d+)(?:,\s*(\d+|\$))?p")
+# Several letters of which the last takes a value: `-nC 3`.
+_GREP_VALUE = re.compile(r"-[a-zA-Z]*[ABCmef]")
+_NUMBER = re.compile(r"\d{1,9}")
 _READERS = frozenset(("cat", "head", "tail", "nl", "less", "more", "bat", "tac", "open"))
 _SEARCHERS = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ack"))
 _WRITERS = frozenset(("cat", "echo", "printf", "tee"))
@@ -50,10 +53,14 @@ class Standing(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What one call does. `kind` "" where the words of the call say it."""
+    """What one call does.
+
+    `arguments` None: the subject does not say how they are told in short. `kind` "": the words of the call
+    say it. `standing` None: it leaves nothing behind.
+    """
 
     subject: str
-    arguments: str = ""
+    arguments: str | None = None
     reads: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
     kind: str = ""
@@ -80,7 +87,7 @@ class _Place(NamedTuple):
 @lru_cache(maxsize=2048)
 def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
     """What a command line does, whatever stands in it. Runs of one task give many commands in common."""
-    special = _of_swe_agent(command, standing)
+    special = _of_swe_agent(command, standing) or _of_patch(command, standing)
     if special is not None:
         return special
     line = read_line(command)
@@ -88,15 +95,32 @@ def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
     place = _Place(standing, folder)
     parts = [_simple(one, place, depth) for one in _mains(line)]
     subject = " && ".join(dict.fromkeys(part.subject for part in parts[:_MOST_JOINED] if part.subject))
-    arguments = parts[0].arguments if len(parts) == 1 and parts[0].kind else _said(command, line, place)
+    arguments = _in_short(parts, line)
+    if len(parts) == len(line.commands) == 1 and parts[0].subject.startswith("write "):
+        # Just the text, as a tool that writes a file is given it.
+        text = document_in(command)
+        arguments = content_of(text) if text is not None else None
+    kinds = {part.kind for part in parts}
     return Done(
         subject or "nothing",
-        arguments,
+        _said(command, line, place) if arguments is None else arguments,
         tuple(dict.fromkeys(path for part in parts for path in part.reads)),
         tuple(dict.fromkeys(path for part in parts for path in part.edits)),
-        parts[0].kind if len(parts) == 1 else "",
+        kinds.pop() if len(kinds) == 1 else "",
         standing,
     )
+
+
+def _in_short(parts: Sequence[Done], line: Line) -> str | None:
+    """The arguments where one file is read and nothing else is done: its lines, "" for all of them."""
+    if len(parts) != 1 or parts[0].arguments is None or len(line.commands) > 2:
+        return None
+    if len(line.commands) == 1:
+        return parts[0].arguments
+    # `nl F | sed -n 1,9p`
+    words = line.commands[1].words
+    lines = _SED_LINES.fullmatch(words[2]) if words[:2] == ("sed", "-n") and len(words) == 3 else None
+    return _range(lines[1], lines[2] or lines[1]) if lines and not parts[0].arguments else None
 
 
 def _folder(line: Line, standing: Standing) -> tuple[str, Standing]:
@@ -104,9 +128,9 @@ def _folder(line: Line, standing: Standing) -> tuple[str, Standing]:
     if not line.folder:
         return "", standing
     folder = path_in(standing.roots, line.folder)
-    if folder.startswith("/") and is_root(folder) and not any(map(is_root, standing.roots)):
+    if not standing.roots and is_root(folder):
         # Nobody recorded where the workspace was: where it goes first is it.
-        return "", standing._replace(roots=(*standing.roots, folder.rstrip("/")))
+        return "", standing._replace(roots=(folder.rstrip("/"),))
     return "" if folder == "." else folder, standing
 
 
@@ -136,14 +160,17 @@ def _said(command: str, line: Line, place: _Place) -> str:
     """Everything that was asked, white space and quotes in their normal form; documents as they are."""
     if "<<" in command:
         return content_of(command.strip())
-    return " ".join(place.operand(word) if word != "\n" else ";" for word in line.words)
+    words = line.words
+    if line.folder and not place.folder and words[:1] == ("cd",):
+        words = words[3:]
+    return " ".join(place.operand(word) if word != "\n" else ";" for word in words)
 
 
 def _simple(simple: Simple, place: _Place, depth: int) -> Done:
     program = _VERSION.sub(r"\1", simple.program)
     if simple.writes and (program in _WRITERS or not program):
         path = place.path(simple.writes)
-        return Done(f"{'edit' if simple.appends else 'write'} {path}", edits=(path,))
+        return Done(f"{'edit' if simple.appends else 'write'} {path}", edits=(path,), kind="edit")
     done = _HANDLERS.get(program, _other)(program, simple, place) if program else Done("")
     if program in _SHELLS and depth == 0 and len(simple.words) > 2 and simple.words[1] in ("-c", "-lc"):
         done = command_done(simple.words[2], place.standing, depth=1)
@@ -158,7 +185,7 @@ def _operands(program: str, words: Sequence[str]) -> list[str]:
     found: list[str] = []
     rest = iter(words)
     for word in rest:
-        if word in valued:
+        if word in valued or (program == "grep" and _GREP_VALUE.fullmatch(word)):
             next(rest, "")
         elif not word.startswith("-") or word == "-":
             found.append(word)
@@ -173,7 +200,19 @@ def _read(program: str, simple: Simple, place: _Place) -> Done:
     files = tuple(map(place.path, _operands(program, simple.words[1:])))
     if not files:
         return Done(program)
-    return Done(f"read {_joined(*files[:3])}", reads=files)
+    lines: str | None = "" if len(files) == 1 else None
+    if program in ("head", "tail"):
+        lines = _first_lines(simple.words[1:]) if program == "head" and len(files) == 1 else None
+    return Done(f"read {_joined(*files[:3])}", lines, files, kind="read")
+
+
+def _first_lines(words: Sequence[str]) -> str | None:
+    """The lines that `head` shows, None where they are not counted."""
+    options = [word for word in words if word.startswith("-")]
+    counts = [word.lstrip("-n") for word in words if _NUMBER.fullmatch(word.lstrip("-n"))]
+    if not options:
+        return "1:10"
+    return f"1:{counts[0]}" if len(counts) == len(options) == 1 else None
 
 
 def _numbered(program: str, simple: Simple, place: _Place) -> Done:
@@ -186,10 +225,10 @@ def _numbered(program: str, simple: Simple, place: _Place) -> Done:
     if not files:
         return Done(program)
     if in_place:
-        return Done(f"edit {_joined(*files[:3])}", edits=files)
-    lines = _SED_LINES.fullmatch(operands[0]) if not given and operands else None
-    if lines is None:
-        return Done(f"read {_joined(*files[:3])}", reads=files)
+        return Done(f"edit {_joined(*files[:3])}", edits=files, kind="edit")
+    lines = _SED_LINES.fullmatch(operands[0]) if not given and "-n" in words else None
+    if lines is None or len(files) > 1:
+        return Done(f"read {_joined(*files[:3])}", reads=files, kind="read")
     return Done(f"read {files[0]}", _range(lines[1], lines[2] or lines[1]), files, kind="read")
 
 
@@ -206,7 +245,7 @@ def _search(program: str, simple: Simple, place: _Place) -> Done:
     pattern = explicit or (operands[0] if operands else "")
     where = operands if explicit else operands[1:]
     files = tuple(path for word in where if "." in (path := place.path(word)).rpartition("/")[2].strip("."))
-    return Done(f"grep {pattern[:_OPERAND_CHARACTERS]}", reads=files)
+    return Done(f"grep {pattern[:_OPERAND_CHARACTERS]}", reads=files, kind="read")
 
 
 def _find(program: str, simple: Simple, place: _Place) -> Done:
@@ -215,7 +254,7 @@ def _find(program: str, simple: Simple, place: _Place) -> Done:
         if option in words[:-1]:
             return Done(f"find {pattern_of(words[words.index(option) + 1])}")
     operands = _operands(program, words)
-    return Done(f"find {place.path(operands[0]) if operands else '.'}")
+    return Done(f"find {place.path(operands[0]) if operands else place.path('.')}")
 
 
 def pattern_of(pattern: str) -> str:
@@ -225,7 +264,7 @@ def pattern_of(pattern: str) -> str:
 
 def _list(program: str, simple: Simple, place: _Place) -> Done:
     operands = _operands(program, simple.words[1:])
-    return Done(f"ls {_joined(*map(place.path, operands[:3])) or place.path('.')}")
+    return Done(f"ls {_joined(*map(place.path, operands[:3])) or place.path('.')}", kind="read")
 
 
 def _python(program: str, simple: Simple, place: _Place) -> Done:
@@ -237,7 +276,7 @@ def _python(program: str, simple: Simple, place: _Place) -> Done:
             break
         at += 2 if words[at] in valued else 1
     if at == len(words) or words[at] == "-":
-        return Done(f"{program} <<" if simple.document else program)
+        return Done(_joined(program, "<<" if simple.document else words[0] if words else ""))
     first = words[at]
     if first == "-c":
         return Done(f"{program} -c")
@@ -252,7 +291,7 @@ def _python(program: str, simple: Simple, place: _Place) -> Done:
 
 def _pytest(program: str, simple: Simple, place: _Place) -> Done:
     operands = map(place.operand, _operands("pytest", simple.words[1:]))
-    return Done(_joined("pytest", *list(operands)[:4]))
+    return Done(_joined("pytest", *list(operands)[:4]), kind="test")
 
 
 def _change(program: str, simple: Simple, place: _Place) -> Done:
@@ -283,6 +322,10 @@ def _other(program: str, simple: Simple, place: _Place) -> Done:
     operands = _operands(program, simple.words[1:])[:count]
     if simple.document and not operands:
         return Done(f"{program} <<")
+    if "/" in simple.words[0]:
+        # A program of the workspace is called by its path.
+        path = place.path(simple.words[0])
+        program = program if path.startswith(("/", "~")) else path
     return Done(_joined(program, *map(place.operand, operands)))
 
 
@@ -292,9 +335,9 @@ def _editor(program: str, simple: Simple, place: _Place) -> Done:
     path = place.path(words[1]) if len(words) > 1 else ""
     name = words[0] if words else ""
     if name == "view":
-        return Done(f"read {path}", reads=(path,) if path else ())
+        return Done(_joined("read", path), reads=(path,) if path else (), kind="read")
     verb = "write" if name == "create" else "edit"
-    return Done(_joined(verb, path), edits=(path,) if path else ())
+    return Done(_joined(verb, path), edits=(path,) if path else (), kind="edit")
 
 
 _Handler = Callable[[str, Simple, _Place], Done]
@@ -310,6 +353,26 @@ _HANDLERS: dict[str, _Handler] = {
     "sed": _numbered,
     "git": _git,
 }
+
+
+# Patches in the form of `apply_patch`, which comes as a command or as a tool.
+
+_PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_PATCH_BEGINS = "*** Begin Patch"
+
+
+def _of_patch(command: str, standing: Standing) -> Done | None:
+    return patch_applied(command, standing) if _PATCH_BEGINS in command else None
+
+
+def patch_applied(patch: str, standing: Standing) -> Done:
+    """The edit that a patch in the form of `apply_patch` makes, whatever stands around it."""
+    files = [(verb, path_in(standing.roots, path)) for verb, path in _PATCHED.findall(patch)]
+    paths = tuple(dict.fromkeys(path for _, path in files))
+    is_new = bool(files) and all(verb == "Add" for verb, _ in files)
+    verb = "write" if is_new else "edit"
+    at = max(0, patch.find(_PATCH_BEGINS))
+    return Done(_joined(verb, *paths[:3]), content_of(patch[at:]), edits=paths, kind="edit")
 
 
 # Commands of SWE-agent, which its programs bring into the shell.

@@ -194,7 +194,11 @@ def _reply_read(payload: JSONObject) -> JSONObject:
 
 def _call_read(payload: JSONObject) -> JSONObject:
     read = {name: payload.get(name) for name in _CALL}
-    read["arguments"] = _texts(payload.get("arguments") or {})
+    try:
+        read["arguments"] = _texts(payload.get("arguments") or {})
+    except RecursionError:
+        # A model may nest them deeper than a page can say.
+        read["arguments"] = {}
     if read["malformed"]:
         read["raw_arguments"] = _text(payload.get("raw_arguments"))
     return read
