@@ -145,7 +145,7 @@ class Comparison:
 
 
 class Signals(NamedTuple):
-    """What a comparison begins with: its lights, and how the models were sampled, each a name with its values.
+    """What a comparison begins with: its lights, and how the models were sampled, names with their values.
 
     `differs`: "top_k 20 and 40". `alike`: "temperature 0.6".
     """
@@ -159,7 +159,8 @@ def signals(runs: Sequence[Run]) -> Signals:
     """The lights and the sampling of two or more runs (see `find_runs`), in three queries."""
     sides = made_with(runs)
     lights = [_harness_light(sides), _limits_light(sides), _task_set_light(runs), _sandboxes(sides)[1]]
-    differs, alike = [], []
+    differs: list[str] = []
+    alike: list[str] = []
     for path in dict.fromkeys(path for side in sides for path in side.settings):
         if not path.startswith("sampling."):
             continue

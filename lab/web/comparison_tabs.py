@@ -34,7 +34,9 @@ FIRST_TESTS = 100
 MOST_TESTS = 10_000
 MOST_FILES = 300
 STEPS_LINKED = 6
+# The summary's lines, and how many of them where each holds four results or more.
 IN_SUMMARY = 8
+IN_SUMMARY_OF_MANY = 4
 SUMMARY_NAME = 30
 
 Context = dict[str, Any]
@@ -92,6 +94,7 @@ def _tests(ask: Ask) -> Context:
         "parts": parts,
         "all_url": "" if everything else ask.address("tests", all="tests"),
         "left_out": sum(part.more for part in parts),
+        "sides": len(ask.runs),
         "width": len(ask.runs) + 2,
         "steps_url": ask.address("steps"),
     }
@@ -191,7 +194,7 @@ def _partings(runs: Sequence[Run], read: Sequence[Outline]) -> list[charts_compa
     for place, one in zip(others, found, strict=True):
         same[place] = one
     ended = [run.status == Run.Status.ENDED for run in runs]
-    laid = side_by_side_rows.layout(read, by="action", ended=ended, same_files=same)
+    laid = side_by_side_rows.layout(read, numbered=False, ended=ended, same_files=same)
     return [
         charts_compared.Parted(
             f"{LETTERS[parting.base]} and {LETTERS[parting.column]}",
@@ -241,18 +244,19 @@ def summary_of(
     files = compared_files.compare(runs, outlines, letters=letters)
     changed = [row for row in files.rows if row.changed]
     growth = compared_costs.contexts(outlines, letters=letters)
+    most = IN_SUMMARY if len(runs) < 4 else IN_SUMMARY_OF_MANY
     differing = tests.tests["differs"]
     query = Asked(runs=tuple(run.pk for _, run in sorted(zip(letters, runs, strict=False))))
     return {
         "summary": {
-            "tests": [_summary_test(test, letters) for test in compared_tests.shown(differing[:IN_SUMMARY])],
+            "tests": [_summary_test(test, letters) for test in compared_tests.shown(differing[:most])],
             "tests_differ": len(differing),
             "tests_shared": tests.shared,
-            "tests_more": max(0, len(differing) - IN_SUMMARY),
+            "tests_more": max(0, len(differing) - most),
             "graded": len(tests.graded),
             "not_graded": [one for one in tests.gradings if one.state != "graded"],
-            "files": [_summary_file(row, letters) for row in changed[:IN_SUMMARY]],
-            "files_more": max(0, len(changed) - IN_SUMMARY),
+            "files": [_summary_file(row, letters) for row in changed[:most]],
+            "files_more": max(0, len(changed) - most),
             "chart": _chart(growth, divergence_step, runs, letters),
             "gaps": growth.gaps,
             "tests_url": query.address(view="tests"),

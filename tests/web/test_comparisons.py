@@ -42,12 +42,15 @@ def text_of(html: str) -> str:
 
 def test_two_runs_stand_side_by_side_with_lights_and_everything_that_differs(viewer: Client) -> None:
     first, second = pair()
-    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}").content.decode()
+    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}&view=setup").content.decode()
     words = text_of(html)
-    assert 'class="light" data-state="different" href="#harness"' in html
-    assert 'class="light" data-state="same" href="#limits"' in html
-    assert 'class="light" data-state="same" href="#task-set"' in html
-    assert 'class="light" data-state="same" href="#sandbox"' in html
+    setup = f"?runs={first.pk},{second.pk}&amp;view=setup"
+    assert f'class="light" data-state="different" href="{setup}#harness"' in html
+    assert f'class="light" data-state="same" href="{setup}#limits"' in html
+    assert f'class="light" data-state="same" href="{setup}#task-set"' in html
+    assert f'class="light" data-state="same" href="{setup}#sandbox"' in html
+    for anchor in ("harness", "limits", "task-set", "sandbox", "other"):
+        assert f'id="{anchor}"' in html
     assert "harness different" in words
     assert "limits same" in words
     assert "1 field differs" in words
@@ -60,7 +63,7 @@ def test_two_runs_stand_side_by_side_with_lights_and_everything_that_differs(vie
 
 def test_what_a_prompt_holds_is_shown_as_text(viewer: Client) -> None:
     first, second = pair()
-    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}").content.decode()
+    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}&view=setup").content.decode()
     assert "<b>programs" not in html
     assert "&lt;" in html
 
@@ -70,7 +73,7 @@ def test_a_limit_changed_while_running_leads_to_the_event_that_says_so(viewer: C
     second = builders.another_run(first, seed=2)
     builders.start(second)
     seq = builders.append(second, LimitChanged(limit="max_steps", before=150, after=300, person="ann"))
-    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}").content.decode()
+    html = viewer.get(f"/compare/?runs={first.pk},{second.pk}&view=setup").content.decode()
     assert f'href="/runs/{second.pk}/?at={seq}"' in html
     assert f"limits different : changed while run {second.pk} went on" in text_of(html)
     assert "is as of" in text_of(html)
@@ -80,7 +83,7 @@ def test_runs_of_which_little_is_known_are_shown_all_the_same(viewer: Client) ->
     first, bare = builders.run(), builders.run()
     Arm.objects.filter(pk=bare.arm_id).update(limits={}, limits_digest="")
     HarnessVersion.objects.filter(pk=bare.arm.harness_version_id).update(digest=None, config={})
-    words = text_of(viewer.get(f"/compare/?runs={first.pk},{bare.pk}").content.decode())
+    words = text_of(viewer.get(f"/compare/?runs={first.pk},{bare.pk}&view=setup").content.decode())
     assert "harness unknown" in words
     assert "limits unknown" in words
     assert "task set different" in words

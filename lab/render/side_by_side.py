@@ -1,0 +1,353 @@
+"""Runs side by side as HTML: rows with a cell a run and signs between them, folded stretches, the divergence.
+
+Pure functions over plain values, without a template: a page holds hundreds of cells, and a live one is sent
+again whenever a run goes on.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from django.utils.safestring import SafeString
+
+from lab.analysis import alignment
+from lab.analysis.alignment import Action, Sign
+from lab.render.diff import counts
+from lab.render.icons import icon
+from lab.render.numbers import plural
+from lab.render.text import one_line, safe, visible_html, visible_text
+
+_ARGUMENT_CHARACTERS = 160
+_SIGN_WORDS = {
+    Sign.EQUAL: "same call, same arguments, same output",
+    Sign.ALIKE: "same action, something differs",
+    Sign.OTHER: "same kind, other target",
+}
+
+
+class ShownStep(Protocol):
+    """A step as its line shows it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def icon(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def argument(self) -> str: ...
+    @property
+    def more_calls(self) -> int: ...
+    @property
+    def result(self) -> str: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def failed(self) -> bool: ...
+    @property
+    def failed_test(self) -> bool: ...
+    @property
+    def added(self) -> int | None: ...
+    @property
+    def removed(self) -> int | None: ...
+    @property
+    def pending(self) -> bool: ...
+    @property
+    def action(self) -> Action: ...
+
+
+class ShownRow(Protocol):
+    """A row: a step or a gap for each column, and how each step relates to that of the column `base`."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def name(self) -> tuple[int, int]: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def steps(self) -> Sequence[ShownStep | None]: ...
+    @property
+    def signs(self) -> Sequence[Sign | None]: ...
+    @property
+    def is_equal(self) -> bool: ...
+
+
+class Frame(NamedTuple):
+    """What all rows of a page share: the runs of the columns, their letters, the query without a place.
+
+    `recorded`: whether the steps of each run are known at all. `ended`: whether each has. `reached`: the
+    place of the row that holds the newest step of each, -1 without one.
+    """
+
+    runs: Sequence[int]
+    letters: Sequence[str]
+    recorded: Sequence[bool]
+    ended: Sequence[bool]
+    query: str
+    reached: Sequence[int]
+
+    def is_to_come(self, row: ShownRow, column: int) -> bool:
+        """Whether the run of a column without a step in this row goes on and has not come this far."""
+        return not self.ended[column] and row.index > self.reached[column]
+
+    def address(self, name: str, place: tuple[int, int]) -> str:
+        """The page with a place of its own, as an attribute holds it; script or none, it leads to the row."""
+        run, step = place
+        return f"{html.escape(self.query)}&amp;{name}={run}.{step}#row-{run}-{step}"
+
+
+def items_html(items: Iterable[str]) -> SafeString:
+    """Items of this module, one after the other."""
+    return safe("".join(items))
+
+
+# ---- rows --------------------------------------------------------------------------------------------------
+
+
+def row_html(row: ShownRow, frame: Frame, *, body: str | None = None, opened: bool = False) -> SafeString:
+    """One row as a list item that opens. `body`: what opens, where it is there already."""
+    run, step = row.name
+    differs = "" if row.is_equal else " data-difference"
+    inside = body or f'<a class="more" href="{frame.address("open", row.name)}">What each run did here</a>'
+    waits = "" if body is not None else " data-waits"
+    return safe(
+        f'<li class="unit" id="row-{run}-{step}" data-name="{run}.{step}" data-index="{row.index}"{differs}>'
+        f'<details{" open" if opened else ""}><summary class="cells" data-row>'
+        f"{cells_html(row, frame)}</summary>"
+        f'<div class="opened"{waits}>{inside}</div></details></li>'
+    )
+
+
+def cells_html(row: ShownRow, frame: Frame) -> SafeString:
+    """The cells of a row with the signs between them."""
+    parts = []
+    for column, step in enumerate(row.steps):
+        if column:
+            parts.append(_sign(row, frame, column))
+        parts.append(
+            _cell(step, frame.runs[column], column) if step is not None else _gap(row, frame, column)
+        )
+    return safe("".join(parts))
+
+
+def _cell(step: ShownStep, run: int, column: int) -> str:
+    more = f' <span class="quiet">+ {step.more_calls} parallel</span>' if step.more_calls else ""
+    argument = (
+        step.argument
+        if len(step.argument) <= _ARGUMENT_CHARACTERS
+        else one_line(step.argument, _ARGUMENT_CHARACTERS)
+    )
+    style = "span" if step.kind == "final" else "code"
+    return (
+        f'<span class="cell" id="cell-{run}-{step.number}" data-c="{column}" data-kind="{step.kind}" '
+        f'data-step="{step.number}"><span class="n">{step.number}</span>{icon(step.icon)}'
+        f'<span class="call"><b>{visible_html(one_line(step.tool, 60))}</b> '
+        f"<{style}>{visible_html(argument)}</{style}>{more}</span>"
+        f'<span class="result">{_result(step)}</span></span>'
+    )
+
+
+def _result(step: ShownStep) -> str:
+    if step.pending:
+        return f'<span class="pending">{icon("running")} running</span>'
+    words = visible_html(one_line(step.result, 80))
+    if step.kind == "edit" and (step.added is not None or step.removed is not None) and not step.failed:
+        words = counts(step.added or 0, step.removed or 0)
+    if step.exit_code is not None:
+        name, mark = ("failed", "cross") if step.exit_code else ("passed", "ok")
+        code = f'<span class="{name}">{icon(mark)} exit {step.exit_code}</span>'
+        return f"{code} · {words}" if words else code
+    return f'<span class="failed">{icon("cross")}</span> {words or "failed"}' if step.failed else words
+
+
+def _gap(row: ShownRow, frame: Frame, column: int) -> str:
+    if not frame.recorded[column]:
+        return _unrecorded(column)
+    if frame.is_to_come(row, column):
+        return f'<span class="gap later" data-c="{column}"><span class="quiet">not there yet</span></span>'
+    return f'<span class="gap" data-c="{column}"></span>'
+
+
+def _unrecorded(column: int) -> str:
+    return f'<span class="gap unrecorded" data-c="{column}"></span>'
+
+
+def _sign(row: ShownRow, frame: Frame, column: int) -> str:
+    words = sign_words(row, frame, column)
+    sign = row.signs[column]
+    shown = sign.value if sign is not None else ""
+    if not words:
+        return f'<span class="sign" data-c="{column}"></span>'
+    name = f' data-sign="{sign.name.lower()}"' if sign is not None else ""
+    escaped = html.escape(words)
+    return (
+        f'<span class="sign" data-c="{column}"{name} title="{escaped}">{shown}'
+        f'<span class="visually-hidden"> {escaped} </span></span>'
+    )
+
+
+def sign_words(row: ShownRow, frame: Frame, column: int) -> str:
+    """What the sign at the left of a column says on hover; "" where there is nothing to say."""
+    acting = [place for place, step in enumerate(row.steps) if step is not None]
+    if len(acting) == 1:
+        # Said once a row, in front of the second column, whichever of them acts.
+        others = [place for place in range(len(row.steps)) if place != acting[0]]
+        if column != 1 or any(frame.is_to_come(row, place) for place in others):
+            return ""
+        return f"only {frame.letters[acting[0]]} did this"
+    first, step = row.steps[row.base], row.steps[column]
+    if first is None or step is None or column == row.base:
+        return ""
+    sign = row.signs[column]
+    why = visible_text(alignment.why(first.action, step.action))
+    against = f" (against {frame.letters[row.base]})" if len(row.steps) > 2 else ""
+    if sign is None:
+        return f"other actions, same number{against}"
+    return f"{_SIGN_WORDS[sign]}{against}{': ' + why if sign is not Sign.EQUAL and why else ''}"
+
+
+def stretch_html(rows: Sequence[ShownRow], words: str, frame: Frame) -> SafeString:
+    """Equal rows as one line that opens."""
+    run, step = rows[0].name
+    last = rows[-1]
+    return safe(
+        f'<li class="unit stretch" id="stretch-{run}-{step}" data-name="{run}.{step}" '
+        f'data-index="{rows[0].index}" data-last="{last.index}"><details>'
+        f"<summary data-row>{icon('chevron', 'fold')}"
+        f"<b>{plural(len(rows), 'step')} alike</b> "
+        f'<span class="second cut">{visible_html(one_line(words, 300))}: equal calls, equal output</span>'
+        f"</summary>"
+        f'<ol class="within" data-waits><li><a class="more" href="{frame.address("at", rows[0].name)}">'
+        f"Show these steps</a></li></ol></details></li>"
+    )
+
+
+def edge_html(
+    side: str, rows: int, place: tuple[int, int], frame: Frame, address: str, *, of: int | None = None
+) -> SafeString:
+    """That there are more rows `side` ("before" or "after") the row at `place`; a script fetches them.
+
+    `of`: the run in whose pane they are.
+    """
+    word = "earlier" if side == "before" else "later"
+    whose = "" if of is None else f"-{of}"
+    return safe(
+        f'<li class="edge" id="edge-{side}{whose}" data-edge="{side}"><a href="{frame.address("at", place)}" '
+        f'data-url="{html.escape(address)}">{rows:,} {word} {"row" if rows == 1 else "rows"}</a></li>'
+    )
+
+
+def pane_row_html(row: ShownRow, column: int, frame: Frame) -> SafeString:
+    """One step in the pane of its run; `data-partner` is the same in all steps of its row."""
+    step = row.steps[column]
+    if step is None:
+        return safe("")
+    run = frame.runs[column]
+    base, number = row.name
+    differs = "" if row.is_equal else " data-difference"
+    return safe(
+        f'<li class="unit" id="row-{run}-{step.number}" data-name="{run}.{step.number}" '
+        f'data-index="{row.index}" data-partner="{base}.{number}"{differs}><details>'
+        f'<summary class="cells" data-row>{_cell(step, run, 0)}</summary>'
+        f'<div class="opened" data-waits><a class="more" href="{frame.address("open", (run, step.number))}">'
+        f"What the run did here</a></div></details></li>"
+    )
+
+
+def pane_band_html(run: int) -> SafeString:
+    """That a run parts from another one here, in its pane."""
+    return safe(
+        f'<li class="band" id="divergence-{run}" data-divergence tabindex="-1">{icon("branch")}'
+        f"<b>First sustained divergence</b></li>"
+    )
+
+
+# ---- where they part ---------------------------------------------------------------------------------------
+
+
+class ShownParting(Protocol):
+    """Where one run leaves another for good."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def column(self) -> int: ...
+    @property
+    def because(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+def band_html(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame, *, first: bool) -> SafeString:
+    """The band above the row where runs part: after which step, what each did then, and why it counts."""
+    run = frame.runs[parting.column]
+    whom = (
+        f" of {frame.letters[parting.column]} from {frame.letters[parting.base]}"
+        if len(frame.runs) > 2
+        else ""
+    )
+    key = " <kbd>v</kbd>" if first else ""
+    return safe(
+        f'<li class="band" id="divergence-{run}" data-divergence data-index="{parting.row}" tabindex="-1">'
+        f"{icon('branch')}<span><b>First sustained divergence{whom}</b> "
+        f"{parting_words(parting, rows, frame)}</span>{key}</li>"
+    )
+
+
+def parting_words(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame) -> str:
+    """ "after step 5. A searches a.py, B edits a.py; they come back to no common way.", as markup."""
+    both = (parting.base, parting.column)
+    did = ", ".join(_did(rows[parting.row :], column, frame) for column in both)
+    if parting.because == "files":
+        path = f"<code>{visible_html(one_line(parting.path, 120))}</code>"
+        why = f"{path} is edited in another way here and stays different to the end"
+    else:
+        why = "they come back to no common way"
+    return f"{_after(rows[: parting.row], both, frame)}. {did}; {why}."
+
+
+def _after(before: Sequence[ShownRow], columns: Sequence[int], frame: Frame) -> str:
+    numbers = [
+        next((step.number for row in reversed(before) if (step := row.steps[column]) is not None), 0)
+        for column in columns
+    ]
+    if not any(numbers):
+        return "at the first step"
+    if len(set(numbers)) == 1:
+        return f"after step {numbers[0]}"
+    told = [
+        f"step {number} of {frame.letters[column]}" if number else f"the start of {frame.letters[column]}"
+        for number, column in zip(numbers, columns, strict=True)
+    ]
+    return f"after {' and '.join(told)}"
+
+
+def _did(rows: Sequence[ShownRow], column: int, frame: Frame) -> str:
+    letter = frame.letters[column]
+    step = next((step for row in rows if (step := row.steps[column]) is not None), None)
+    if step is None:
+        return f"{letter} {'has ended' if frame.ended[column] else 'has done no more so far'}"
+    return f"{letter} {doing(step)}"
+
+
+def doing(step: ShownStep) -> str:
+    """What a step does, as a verb and its object in markup: "edits <code>zones.py</code>"."""
+    if step.kind == "final":
+        return "ends with its answer"
+    paths: Mapping[str, Sequence[str]] = {"edit": step.action.edits, "read": step.action.reads}
+    files = paths.get(step.kind, ())
+    lens = step.icon == "lens"
+    named = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else "".join(files)
+    about = step.argument if lens or not named else named
+    verb = {"edit": "edits", "read": "searches" if lens else "reads", "test": "runs tests:"}.get(
+        step.kind, "runs"
+    )
+    thing = about or step.tool
+    return f"{verb} <code>{visible_html(one_line(thing, 80))}</code>"
