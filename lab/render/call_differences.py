@@ -86,8 +86,8 @@ def folded_when_equal(held: Held, words: str, facts: str, markup: str, end: str 
     if not markup or held.sameness in {Sameness.ALONE, Sameness.OTHER}:
         return markup
     label = _EQUAL_WORDS.get(words, f"equal {words.lower()}")
-    if held.sameness is Sameness.BUT_FOR_DURATIONS:
-        label = f"{words.lower()} equal but for durations"
+    if held.sameness is Sameness.NEARLY:
+        label = f"{_EQUAL_WORDS.get(words, f'{words.lower()} equal')} but for {held.remark}"
     return (
         f'<details class="alike"><summary>{label}{", " if facts else ""}{facts}'
         f"{f'<span class=end>{end}</span>' if end else ''}</summary>{markup}</details>"
@@ -140,7 +140,7 @@ class CallRow:
         first = self._calls[self._first]
         call = self._calls[place]
         same_names = set(self._asked[place]) == set(self._asked[self._first])
-        equal = all(one.sameness is Sameness.EQUAL for one in held.values())
+        equal = all(one.sameness in {Sameness.EQUAL, Sameness.NEARLY} for one in held.values())
         return bool(first and call and same_names and equal and held and first.kind == call.kind)
 
     def _marked_arguments(self, place: int, held: Mapping[str, Held]) -> str:
@@ -148,7 +148,7 @@ class CallRow:
         command, rows = "", []
         for name, one in held.items():
             text = self._asked[place][name]
-            if one.sameness is Sameness.EQUAL and (one.first or name in SAID_BY_THE_ROW):
+            if one.sameness in {Sameness.EQUAL, Sameness.NEARLY} and (one.first or name in SAID_BY_THE_ROW):
                 continue
             if one.sameness is not Sameness.OTHER and name in NOT_SHOWN_AS_ARGUMENTS - {"command"}:
                 continue
@@ -200,8 +200,7 @@ class CallRow:
         code = call.result.get("exit_code")
         end = exit_code(code) if is_first and code is not None else ""
         inner = one._replace(mark="")
-        has_marks = held.sameness is Sameness.BUT_FOR_DURATIONS
-        block = _marked_block(run, inner, held) if has_marks else printed_block(run, inner)
+        block = _marked_block(run, inner, held) if held.marks.differs else printed_block(run, inner)
         return folded_when_equal(held, one.title, extent(one.text), block, end) + one.mark
 
 

@@ -17,7 +17,7 @@ class Sameness(Enum):
 
     ALONE = "no other column has one"
     EQUAL = "equal"
-    BUT_FOR_DURATIONS = "equal but for durations"
+    NEARLY = "equal but for what means nothing"
     OTHER = "other"
 
 
@@ -25,7 +25,8 @@ class Sameness(Enum):
 class Held:
     """How the text of one column stands to the first one's.
 
-    `first`: the letter of that column, "" for the first itself. `remark`: what marks cannot say.
+    `first`: the letter of that column, "" for the first itself. `remark`: what marks cannot say; of what is
+    nearly equal in what it differs, such as "durations".
     """
 
     sameness: Sameness = Sameness.ALONE
@@ -56,12 +57,12 @@ def held_against(
         held.first = letters[places[0]]
         answers[place] = held
         first.marks.take_in(of_first)
-        first.sameness = max(first.sameness, held.sameness, key=_RANKS.index)
-        first.remark = first.remark or held.remark
+        if _RANKS.index(held.sameness) > _RANKS.index(first.sameness):
+            first.sameness, first.remark = held.sameness, held.remark
     return answers
 
 
-_RANKS = [Sameness.EQUAL, Sameness.BUT_FOR_DURATIONS, Sameness.OTHER]
+_RANKS = [Sameness.EQUAL, Sameness.NEARLY, Sameness.OTHER]
 
 
 def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
@@ -73,10 +74,24 @@ def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
         _forget_end(of_base, left, of_text, right)
     if not base.whole:
         _forget_end(of_text, right, of_base, left)
-    passing = printed and base.whole and text.whole and _means_the_same(left, of_base, right, of_text)
-    sameness = Sameness.BUT_FOR_DURATIONS if passing else Sameness.OTHER
-    remark = "" if of_base.differs or of_text.differs else _remark(base, text)
-    return Held(sameness, marks=of_text, remark=remark), of_base
+    if not (base.whole and text.whole):
+        common = min(len(base.text), len(text.text))
+        has_marks = of_base.differs or of_text.differs
+        remark = "" if has_marks else f"equal in the first {common:,} characters; they differ later"
+        return Held(Sameness.OTHER, marks=of_text, remark=remark), of_base
+    if left == right:
+        return Held(*_but_for_ends(base.text, text.text)), of_base
+    if printed and _means_the_same(left, of_base, right, of_text):
+        return Held(Sameness.NEARLY, marks=of_text, remark="durations"), of_base
+    return Held(Sameness.OTHER, marks=of_text), of_base
+
+
+def _but_for_ends(base: str, text: str) -> tuple[Sameness, str, Marks, str]:
+    """How texts relate whose lines are equal."""
+    if base == text:
+        return Sameness.OTHER, "", Marks(), "they differ in what looks like a key and is masked here"
+    at_end = base.rstrip("\r\n") == text.rstrip("\r\n")
+    return Sameness.NEARLY, "", Marks(), "the newline at the end" if at_end else "the ends of lines"
 
 
 def _means_the_same(left: Sequence[str], of_left: Marks, right: Sequence[str], of_right: Marks) -> bool:
@@ -101,11 +116,3 @@ def _forget_end(own: Marks, lines: Sequence[str], other: Marks, cut: Sequence[st
     for place in list(end):
         if place not in own.partners:
             own.differs.discard(place)
-
-
-def _remark(base: Excerpt, text: Excerpt) -> str:
-    if not (base.whole and text.whole):
-        return f"equal in the first {min(len(base.text), len(text.text)):,} characters; they differ later"
-    if base.text.rstrip("\n") == text.text.rstrip("\n") and base.text != text.text:
-        return "they differ in the newline at the end"
-    return "they differ in what looks like a key and is masked here"

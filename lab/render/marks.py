@@ -47,7 +47,9 @@ class Marks:
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines without their ends."""
+    """Lines without their ends; a carriage return before a newline is part of the end."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").removesuffix("\r")
     return text.removesuffix("\n").split("\n") if text else []
 
 

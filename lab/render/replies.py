@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.render.blocks import fetched_line, note, output_block, said_block
 from lab.render.fold import LogEvent, StepView
+from lab.render.kinds import command_of
 from lab.render.markdown import render_markdown
 from lab.render.numbers import plural
 from lab.render.text import Excerpt, excerpt, one_line, visible_html, words_of
@@ -46,6 +47,9 @@ def said(run: int | None, view: StepView, seq: int) -> str:
 def spoken(view: StepView) -> Excerpt:
     """What the model wrote, without a call that stands within it."""
     content, around = _content(view)
+    if around is None and view.calls:
+        # Another program may have recorded a command that stood in the text as if it had come as a call.
+        around = around_call(content.text, excerpt(command_of(view.calls[0].arguments).strip()))
     return content if around is None else _part(f"{around.before}\n{around.after}".strip())
 
 

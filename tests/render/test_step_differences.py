@@ -126,6 +126,29 @@ def test_output_that_differs_in_durations_only_is_said_to_be_equal_but_for_them(
     assert marked(right) == ["2 passed in 0.55s"]
 
 
+def test_output_that_differs_in_the_ends_of_its_lines_only_is_equal_but_for_them() -> None:
+    left, right = cells(bash("ls", "a\nb\n"), bash("ls\n", "a\r\nb\r\n"))
+    assert "output equal but for the ends of lines" in words(right)
+    assert "same call as A" in words(right)
+    assert marked(left) == marked(right) == []
+    _, last = cells(bash("ls", "a\nb\n"), bash("ls", "a\nb"))
+    assert "output equal but for the newline at the end, 2 lines, 3 bytes" in words(last)
+
+
+def test_a_terminals_line_ends_hide_no_line() -> None:
+    left, right = cells(bash("ls", "a\nb\nc\n"), bash("ls", "a\r\nx\r\nc\r\n"))
+    assert marked(left) == ["b"]
+    assert marked(right) == ["x"]
+
+
+def test_what_was_said_is_equal_whether_a_command_stood_in_it_or_came_as_a_call() -> None:
+    left, right = cells(
+        bash("ls", "a\n", content="I look.\n```\nls\n```"), bash("ls", "a\n", content="I look.")
+    )
+    assert "said the same, 2 words" in words(left)
+    assert "said the same, 2 words" in words(right)
+
+
 def test_equal_output_with_another_exit_code_says_both_codes() -> None:
     left, right = cells(bash("x", "a\n"), bash("x", "a\n", exit_code=3))
     assert "exit 0" in words(left)
