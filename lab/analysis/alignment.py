@@ -6,7 +6,7 @@ Two runs are aligned as a whole: of all ways to pair their steps in order, the o
 A pair counts for the same subject, more for the same arguments, more again for the same result, and each of
 these the more, the rarer it is: a file that both edit once holds runs together, the fortieth `ls` hardly.
 Steps of one kind with another target (≠) are paired only where no pair of the same action is lost by it, and
-only if their targets are close (same directory, same program) or they follow directly on a shared row.
+only if their targets are close (same file, or same verb and directory) or they follow on a shared row.
 Gaps are free. Of pairings that are equally good the one that pairs earliest is taken.
 
 More than two runs are merged one after the other, those with the most in common first. Which these are, and
@@ -102,7 +102,7 @@ _Row = tuple[int | None, ...]
 class _Coded(NamedTuple):
     """Steps as numbers, so that many are compared at once; a gap has weight 0 and a number of its own.
 
-    Each is of shape (levels, steps). `same`: subject, arguments, result. `near`: directory or program, file.
+    Each is of shape (levels, steps). `same`: subject, arguments, result. `near`: verb and directory, file.
     """
 
     same: NDArray[np.int32]
@@ -229,13 +229,12 @@ def _levels(action: Action) -> tuple[Hashable, Hashable, Hashable | None]:
 
 
 def _near(action: Action) -> tuple[Hashable, Hashable | None]:
-    """Directory (or the program that is called, or for tests and answers the kind alone), and the file."""
+    """What makes targets close: the same verb in the same directory (or without a file), the same file."""
     path = next(iter(action.edits or action.reads), None)
-    if path is not None:
-        return (action.kind, "in", posixpath.dirname(path)), (action.kind, path)
-    if action.kind in ("test", "final"):
-        return (action.kind,), None
-    return (action.kind, action.subject.split(" ", 1)[0]), None
+    verb = action.subject.partition(" ")[0] if action.kind not in ("test", "final") else ""
+    if path is None:
+        return (action.kind, verb), None
+    return (action.kind, verb, posixpath.dirname(path)), (action.kind, path)
 
 
 def _coded(contents: Sequence[Sequence[Action]]) -> list[_Coded]:
@@ -318,7 +317,7 @@ def _block(member: _Coded, part: slice, run: _Coded) -> NDArray[np.int64]:
 
     near = member.near[:, part, None]
     block: NDArray[np.int64] = (near[0] == run.near[0]).astype(np.int64)
-    block += (near[1] == run.near[1]) & (near[1] >= 0)
+    block += (near[1] == run.near[1]) & (near[1] >= 0)  # not every step has a file
     # Few pairs have the same subject, and only they can have more in common.
     same, weights = member.same[:, part], member.same_weights[:, part]
     row, step = np.nonzero(same[0][:, None] == run.same[0])

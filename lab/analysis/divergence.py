@@ -6,8 +6,9 @@ they do not come back, and the one that begins in the earlier row is told:
 * **files**: a file that does not end the same in both runs, in the row where its edits begin to differ: one
   run edits it alone, or both with other content. With both final patches at hand they say which files end
   the same, and a file in neither of them (a script to reproduce the bug) counts for nothing. Without them a
-  file ends the same if the last row that edits it, or a row that writes it as a whole, is equal in both
-  runs; files outside the workspace count for nothing.
+  file ends the same if the last row that edits it is equal in both runs, or if whoever edits it takes it
+  back in the end (`rm`, `git checkout`); files outside the workspace count for nothing. An equal write of
+  the whole file is a new beginning.
 * **way**: the first difference after the last stretch the runs went together, if from there on each of them
   does something that the other one never does. Together they went where at least three rows in sequence are
   alike, not all of them routine, or where both make the same edit. A few rows alike at the very end of both
@@ -17,7 +18,7 @@ they do not come back, and the one that begins in the earlier row is told:
 Alike are rows of the sign = or ≈, except edits with other content of a file that does not end the same.
 Routine is a test run, looking at the own changes, and the final answer. No difference is what is routine,
 what the other run does as well, only earlier, later or more often (a command that failed and is tried
-again), and an edit of nothing but files that end the same.
+again), and an edit of no file but those that end the same or count for nothing.
 
 Where a run has not ended, the rows after its last step say nothing yet: neither what the other one did there,
 nor a few rows alike at the end.
@@ -34,6 +35,8 @@ from lab.analysis.alignment import Action, Alignment, Sign, project, sign
 
 # So many rows alike in sequence are a common way; fewer come about by chance (both look at one file again).
 _TOGETHER = 3
+# Commands after which a file is as it was, or is gone.
+_UNDOING = ("rm ", "git checkout ", "git restore ")
 _ROUTINE_COMMANDS = ("git diff", "git status", "git log", "git show")
 
 
@@ -72,6 +75,11 @@ class _Pair(NamedTuple):
         return self.one[:3] == self.other[:3]
 
     @property
+    def is_whole(self) -> bool:
+        """Whether each step writes a file as a whole: what was in it before makes no difference."""
+        return all(step.subject.startswith("write ") for step in self.steps)
+
+    @property
     def edited(self) -> dict[str, None]:
         return dict.fromkeys(path for step in self.steps for path in step.edits)
 
@@ -101,8 +109,9 @@ def first_sustained(
     if same_files and all(same_files.values()):
         return None
     pairs = _pairs(runs, alignment, (first, second), ended)
-    files = _by_files(pairs, same_files)
-    way = _by_way(pairs, same_files, at_end=files is None and all(ended))
+    differing = _ending_differently(pairs, same_files)
+    files = _by_files(pairs, differing)
+    way = _by_way(pairs, differing, at_end=files is None and all(ended))
     found = [one for one in (files, way) if one is not None]
     return min(found, key=lambda one: one.row, default=None)
 
@@ -157,34 +166,50 @@ def _pairs(
     ]
 
 
-def _by_files(pairs: Sequence[_Pair], same_files: Mapping[str, bool] | None) -> Divergence | None:
-    differing: dict[str, int] = {}
+def _ending_differently(pairs: Sequence[_Pair], same_files: Mapping[str, bool] | None) -> frozenset[str]:
+    """The files that do not end the same: as the patches have it, else as the edits have it so far."""
+    if same_files is not None:
+        return frozenset(path for path, same in same_files.items() if not same)
+    differing: set[str] = set()
+    last: tuple[dict[str, Action], dict[str, Action]] = ({}, {})
     for pair in (pair for pair in pairs if not pair.is_open):
         for path in pair.edited:
             if not pair.same_call:
-                differing.setdefault(path, pair.place)
-            elif same_files is None and _is_whole(pair):
-                differing.pop(path, None)
-    if same_files is None:
-        last = {path: pair for pair in pairs for path in pair.edited}
-        stay = {path for path in differing if not last[path].same_call and not path.startswith(("/", "~"))}
-    else:
-        stay = {path for path in differing if not same_files.get(path, True)}
-    found = [Divergence(place, "files", path) for path, place in differing.items() if path in stay]
-    return min(found, key=lambda one: one.row, default=None)
+                differing.add(path)
+            else:
+                # Equal again; what is edited otherwise after this is added again.
+                differing.discard(path)
+        for side, step in enumerate((pair.one, pair.other)):
+            if step is not None:
+                last[side].update(dict.fromkeys(step.edits, step))
+    return frozenset(
+        path
+        for path in differing
+        if not path.startswith(("/", "~"))
+        and not all(_undoes(steps[path]) for steps in last if path in steps)
+    )
 
 
-def _is_whole(pair: _Pair) -> bool:
-    """Whether both write a file as a whole: what was in it before makes no difference."""
-    return pair.one is not None and pair.one.subject.startswith("write ")
+def _undoes(step: Action) -> bool:
+    return any(part.startswith(_UNDOING) for part in step.subject.split(" && "))
 
 
-def _by_way(
-    pairs: Sequence[_Pair], same_files: Mapping[str, bool] | None, *, at_end: bool
-) -> Divergence | None:
+def _by_files(pairs: Sequence[_Pair], differing: frozenset[str]) -> Divergence | None:
+    began: dict[str, int] = {}
+    for pair in (pair for pair in pairs if not pair.is_open):
+        for path in differing.intersection(pair.edited):
+            if not pair.same_call:
+                began.setdefault(path, pair.place)
+            elif pair.is_whole:
+                began.pop(path, None)
+    found = [Divergence(place, "files", path) for path, place in began.items()]
+    return min(found, default=None)
+
+
+def _by_way(pairs: Sequence[_Pair], differing: frozenset[str], *, at_end: bool) -> Divergence | None:
     """The first difference after the last common way, if both runs go a way of their own from there."""
     done = (_done(pair.one for pair in pairs), _done(pair.other for pair in pairs))
-    own = [_own(pair, done, same_files) for pair in pairs]
+    own = [_own(pair, done, differing) for pair in pairs]
     start = _after_common_way(
         [_Row.DIFFERENT if any(alone) else _row(pair) for pair, alone in zip(pairs, own, strict=True)],
         at_end=at_end,
@@ -222,27 +247,27 @@ def _named(step: Action) -> tuple[str, ...]:
 def _own(
     pair: _Pair,
     done: tuple[AbstractSet[tuple[str, ...]], AbstractSet[tuple[str, ...]]],
-    same_files: Mapping[str, bool] | None,
+    differing: frozenset[str],
 ) -> tuple[bool, bool]:
     """Whether in this row the one and the other run does something that the other one never does."""
-    if _is_alike(pair, same_files):
+    if _is_alike(pair, differing):
         return False, False
 
     def alone(step: Action | None, others: AbstractSet[tuple[str, ...]]) -> bool:
         if step is None or _is_routine(step) or _named(step) in others:
             return False
-        return not (step.edits and same_files is not None and all(map(same_files.get, step.edits)))
+        return not step.edits or not differing.isdisjoint(step.edits)
 
     return alone(pair.one, done[1]), alone(pair.other, done[0])
 
 
-def _is_alike(pair: _Pair, same_files: Mapping[str, bool] | None) -> bool:
+def _is_alike(pair: _Pair, differing: frozenset[str]) -> bool:
     """Whether the row has the sign = or ≈ and is no edit with other content of a file that matters."""
     if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
         return False
     if pair.same_call:
         return True
-    return not any(same_files is None or same_files.get(path) is False for path in pair.edited)
+    return differing.isdisjoint(pair.edited)
 
 
 def _is_routine(step: Action) -> bool:

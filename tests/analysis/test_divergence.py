@@ -144,6 +144,16 @@ def test_without_patches_a_file_that_is_edited_equally_later_has_come_back() -> 
     assert parted == Divergence(len(START) + 1 + len(MIDDLE) + 1, "files", "src/a.py")
 
 
+def test_without_patches_a_script_that_is_removed_in_the_end_parts_nobody() -> None:
+    gone = Action("shell", "rm repro.py", "rm -f repro.py", "gone", edits=("repro.py",))
+    one = [*START, write("repro.py", "print(1)"), *MIDDLE, gone, *END]
+    other = [*START, write("repro.py", "print(2)"), *MIDDLE, gone._replace(arguments="rm repro.py"), *END]
+
+    assert _parted(one, other) is None
+    assert _parted(one, [*START, *MIDDLE, *END]) is None
+    assert _parted(one, [step for step in other if step.subject != gone.subject]) is not None
+
+
 def test_tests_and_an_answer_at_the_end_are_no_way_back() -> None:
     one = [*START, grep("this"), *END]
     other = [*START, read("docs/x.md"), *END]
