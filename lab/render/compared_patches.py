@@ -122,7 +122,7 @@ def _apart(lines: Sequence[Line], other: Sequence[Line]) -> dict[int, str]:
 
 def _marked(own: Sequence[tuple[int, Line]], theirs: Sequence[Line]) -> dict[int, str]:
     """A stretch that differs: each line beside the one in its place, of the same sign."""
-    beside = {sign: (line.text for line in theirs if line.sign == sign) for sign in "+-"}
+    beside = {sign: iter([line.text for line in theirs if line.sign == sign]) for sign in "+-"}
     return {at: _words(line.text, next(beside[line.sign], None)) or _text(line) for at, line in own}
 
 

@@ -126,10 +126,10 @@ def _same(
     holding = [place for place, side in enumerate(sides) if path in side and side[path].touch == "changed"]
     if same is None or len(holding) < 2 or holding[0] != 0:
         return None
-    known = [found.get(path) for place in holding[1:] if (found := same[place - 1]) is not None]
+    known = [(same[place - 1] or {}).get(path) for place in holding[1:]]
     if False in known:
         return False
-    return True if len(known) == len(holding) - 1 else None
+    return None if None in known else True
 
 
 def _is_patched(run: Run) -> bool:

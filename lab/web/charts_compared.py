@@ -10,13 +10,15 @@ from lab.render.figures import Plot, Trace
 from lab.render.numbers import clock
 from lab.render.tables import Cell, Column, Row, Table
 from lab.services.compared_costs import Curve, Growth, Point
-from lab.web.charts import note, spread
+from lab.web.charts import note
 
 # A table shows so many steps of a longer run, evenly spread.
 MOST_ROWS = 200
 _FEW_POINTS = 25
 # How far names behind the lines stand apart, as a share of the axis.
 _NAME_SHARE = 0.07
+# Names at ends so near to each other, as a share of all steps, would cover each other.
+_NEAR = 0.06
 
 
 class Parted(NamedTuple):
@@ -163,11 +165,22 @@ def _names(growth: Growth, most: float) -> list[Trace]:
         for place, curve in enumerate(growth.curves, start=1)
         if curve.known
     ]
-    heights = spread([point.value for point, _, _ in ends], most * _NAME_SHARE)
+    steps = max(point.step for point, _, _ in ends)
+    heights = _apart([(point.step, point.value) for point, _, _ in ends], steps * _NEAR, most * _NAME_SHARE)
     return [
         note(name, point.step, height, color=figures.colour(place), xanchor="left", xshift=8)
         for (point, name, place), height in zip(ends, heights, strict=True)
     ]
+
+
+def _apart(ends: Sequence[tuple[float, float]], near: float, gap: float) -> list[float]:
+    """Heights of names at these places, moved up where one would cover another."""
+    heights: dict[int, float] = {}
+    for index in sorted(range(len(ends)), key=lambda index: ends[index][1]):
+        at, height = ends[index]
+        covered = [other + gap for done, other in heights.items() if abs(ends[done][0] - at) <= near]
+        heights[index] = max([height, *covered])
+    return [heights[index] for index in range(len(ends))]
 
 
 def _places(partings: Sequence[Parted]) -> list[float]:

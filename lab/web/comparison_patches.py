@@ -92,6 +92,7 @@ def patches(ask: Ask) -> dict[str, Any]:
         "beside_url": ask.address("patches", **asked_gold),
         "over_url": ask.address("patches", **asked_gold, lay="over"),
         "has_variants": any(len(file.variants) > 1 for file in files),
+        "many_variants": any(len(file.variants) > 2 for file in files),
         "against_gold": gold is not None,
         "asked_for_gold": against_gold,
         "runs_url": ask.address("patches", lay="over" if lay == "over" else ""),
