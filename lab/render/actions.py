@@ -64,7 +64,7 @@ def action_of(view: StepView, standing: Standing) -> Acted:
     kind = view.kind if view.kind == "final" or not done[0].kind else done[0].kind
     action = Action(
         kind,
-        mask_key_shapes(" + ".join(one.subject for one in done)[:_SUBJECT_CHARACTERS]),
+        one_line(" + ".join(one.subject for one in done), _SUBJECT_CHARACTERS) or "nothing",
         whole_or_digest("\n".join(one.arguments or "" for one in done)),
         _results(view.calls, standing.roots),
         tuple(dict.fromkeys(mask_key_shapes(path) for one in done for path in one.reads)),
@@ -230,7 +230,7 @@ def _edit(name: str, arguments: Payload, standing: Standing) -> Done:
         first, last = (_word(arguments.get(f"{end}_line")) for end in ("start", "end"))
         return lines_edited(standing, first, last, arguments["replacement_text"])
     path = path or standing.opened
-    # Without what is left at its default, and under one name for what two editors call `old_str`, `old_string`.
+    # Without what is left at its default; `old_str` of one editor is `old_string` of another.
     asked = {
         _EDIT_NAMES.get(key, key): content_of(value) if key in _EDIT_NAMES else value
         for key, value in arguments.items()
