@@ -16,9 +16,9 @@ they do not come back, and the one that begins in the earlier row is told:
   answer.
 
 Alike are rows of the sign = or ≈, except edits with other content of a file that does not end the same.
-Routine is a test run, looking at the own changes, and the final answer. No difference is what is routine,
-what the other run does as well, only earlier, later or more often (a command that failed and is tried
-again), and an edit of no file but those that end the same or count for nothing.
+Routine is a test run, looking at the own changes, taking back and cleaning up, and the final answer. No
+difference is what is routine, what the other run does as well, only earlier, later or more often (a command
+that failed and is tried again), and an edit of no file but those that end the same or count for nothing.
 
 Where a run has not ended, the rows after its last step say nothing yet: neither what the other one did there,
 nor a few rows alike at the end.
@@ -271,13 +271,13 @@ def _is_alike(pair: _Pair, differing: frozenset[str]) -> bool:
 
 
 def _is_routine(step: Action) -> bool:
-    return step.kind in ("test", "final") or step.subject.startswith(_ROUTINE_COMMANDS)
+    return step.kind in ("test", "final") or step.subject.startswith((*_ROUTINE_COMMANDS, *_UNDOING))
 
 
 def _row(pair: _Pair) -> _Row:
     """What a row is in which nobody does something that the other one never does."""
     if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
         return _Row.NOTHING
-    if pair.same_call and pair.edited:
-        return _Row.REJOINED
-    return _Row.ROUTINE if all(map(_is_routine, pair.steps)) else _Row.ALIKE
+    if all(map(_is_routine, pair.steps)):
+        return _Row.ROUTINE
+    return _Row.REJOINED if pair.same_call and pair.edited else _Row.ALIKE

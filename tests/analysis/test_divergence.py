@@ -161,6 +161,14 @@ def test_tests_and_an_answer_at_the_end_are_no_way_back() -> None:
     assert _parted(one, other) == Divergence(len(START), "way")
 
 
+def test_the_same_cleaning_up_at_the_end_is_no_way_back() -> None:
+    gone = Action("shell", "rm repro.py", "rm repro.py", "gone", edits=("repro.py",))
+    one = [*START, grep("this"), gone, *END]
+    other = [*START, read("docs/x.md"), gone, *END]
+
+    assert _parted(one, other) == Divergence(len(START), "way")
+
+
 def test_being_alike_to_the_very_end_is_a_way_back_if_more_than_routine() -> None:
     one = [*START, grep("this"), read("src/b.py"), *END]
     other = [*START, shell("make"), read("src/b.py"), *END]
