@@ -9,13 +9,15 @@ JOBS ?= auto
 run: environment
 	@exec $(PYTHON) manage.py up $(ARGS)
 
-# What starts whole labs or browsers, or measures time, runs alone afterwards.
-APART := browser or e2e or serial
+# What starts whole labs or browsers runs two at a time afterwards, what measures time alone.
+LABS := browser or e2e
+PAIRS := --maxprocesses 2 --dist loadfile --no-loadscope-reorder
 test: test-environment
 ifeq ($(strip $(ARGS)),)
 	@failed=0; \
-	$(PYTHON) -m pytest -q -n $(JOBS) --maxprocesses 8 -m "not ($(APART))" || failed=1; \
-	$(PYTHON) -m pytest -q -m "$(APART)" || failed=1; \
+	$(PYTHON) -m pytest -q -n $(JOBS) --maxprocesses 8 -m "not ($(LABS) or serial)" || failed=1; \
+	$(PYTHON) -m pytest -q -n $(JOBS) $(PAIRS) -m "$(LABS)" tests/browser tests/e2e || failed=1; \
+	$(PYTHON) -m pytest -q -m serial $$(grep -rl --include='test_*.py' 'mark\.serial' tests) || failed=1; \
 	exit $$failed
 else
 	@exec $(PYTHON) -m pytest $(ARGS)

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -133,6 +133,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "promises(name, …): runs with the sandboxes that promise it")
     if REQUIRE_ALL and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_FailuresAtOnce(config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files that share a lab stay together; None, xdist's own way, without `--dist loadfile`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.lanes import Lanes
+
+    return Lanes(config, log)
 
 
 class _FailuresAtOnce:

@@ -12,7 +12,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -27,19 +26,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.lanes import free_port
+
 PROJECT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"http://\S+/sign-in/\S+")
 _START_SECONDS = 180.0
 _STOP_SECONDS = 90.0
 
 Found = TypeVar("Found")
-
-
-def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(look: Callable[[], Found], *, what: str, seconds: float = 90.0) -> Found:

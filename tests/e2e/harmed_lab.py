@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.e2e.faults import Fault, FaultFolder
 from tests.e2e.stories import Story, read_stories
+from tests.lanes import users
 from tests.whole_lab import WholeLab, commands
 
 LEASE_SECONDS = "3"
@@ -25,15 +26,14 @@ print(json.dumps(launch(folder, told, ring=ring)))
 """
 _LEFT_SECONDS = 150.0
 _IDENTIFIER = re.compile(r"""['"]identifier['"]: ['"]([\w-]+)['"]""")
-# Number of the user that commands run as. One lab at a time has it, so that its processes are told by it.
-_UIDS = range(61_000, 64_000)
 
 
 class HarmedLab(WholeLab):
     """A lab with short leases, in which what was told happens."""
 
     def __init__(self, **settings: str) -> None:
-        self.uid = secrets.choice(_UIDS)
+        # Of the user that commands run as. One lab at a time has it, so that its processes are told by it.
+        self.uid = secrets.choice(users())
         super().__init__(
             **{
                 "DJANGO_SETTINGS_MODULE": "tests.e2e.fault_settings",
