@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
 
-from lab.render.marks import Marks, compared, lines_of
+from lab.render.marks import Marks, compared, lines_of, without_numbers
 from lab.render.normal_form import StoredText, output_of
 from lab.render.text import Excerpt
 
@@ -69,7 +69,10 @@ def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
     if are_equal(base, text):
         return Held(Sameness.EQUAL), Marks()
     left, right = lines_of(base.text), lines_of(text.text)
-    of_base, of_text = compared(left, right)
+    plain_left, plain_right = (without_numbers(left), without_numbers(right)) if printed else (left, right)
+    of_base, of_text = compared(plain_left, plain_right)
+    _number_partners(of_base, left, plain_left)
+    _number_partners(of_text, right, plain_right)
     if not text.whole:
         _forget_end(of_base, left, of_text, right)
     if not base.whole:
@@ -81,9 +84,19 @@ def _pair(base: Excerpt, text: Excerpt, *, printed: bool) -> tuple[Held, Marks]:
         return Held(Sameness.OTHER, marks=of_text, remark=remark), of_base
     if left == right:
         return Held(*_but_for_ends(base.text, text.text)), of_base
-    if printed and _means_the_same(left, of_base, right, of_text):
+    if plain_left == plain_right:
+        return Held(Sameness.NEARLY, remark="the numbers of lines"), of_base
+    if printed and _means_the_same(plain_left, of_base, plain_right, of_text):
         return Held(Sameness.NEARLY, marks=of_text, remark="durations"), of_base
     return Held(Sameness.OTHER, marks=of_text), of_base
+
+
+def _number_partners(marks: Marks, lines: Sequence[str], plain: Sequence[str]) -> None:
+    """Have each partner begin with the number of the line it stands for: numbers are no words that differ."""
+    if plain is not lines:
+        for place, partner in marks.partners.items():
+            number = lines[place][: len(lines[place]) - len(plain[place])]
+            marks.partners[place] = number + partner
 
 
 def _but_for_ends(base: str, text: str) -> tuple[Sameness, str, Marks, str]:

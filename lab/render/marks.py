@@ -25,6 +25,9 @@ _EQUAL_END = 120
 _CONTEXT_LINES = 3
 # Lines of one text whose words are marked.
 _WORD_MARKED_LINES = 12
+# Numbers as `cat -n`, editors and agents' viewers write them: "  12\ttext", "12:text", "12. text", "12|text".
+_NUMBERED = re.compile(r"[ \t]{0,8}(\d{1,7})(?:\t|[.:|→] ?)")
+_LEAST_NUMBERED = 2
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
 Segment = tuple[str, bool]
@@ -51,6 +54,22 @@ def lines_of(text: str) -> list[str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").removesuffix("\r")
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def without_numbers(lines: list[str]) -> list[str]:
+    """The lines of a file without the numbers that a tool puts before them; other lines as they are.
+
+    Numbers count where they rise by one from line to line through most of the text.
+    """
+    found = [_NUMBERED.match(line) for line in lines]
+    numbers = [int(match[1]) if match else None for match in found]
+    rising = sum(
+        before is not None and after == before + 1
+        for before, after in zip(numbers, numbers[1:], strict=False)
+    )
+    if rising < max(_LEAST_NUMBERED, len(lines) // 2):
+        return lines
+    return [line[match.end() :] if match else line for line, match in zip(lines, found, strict=True)]
 
 
 def compared(left: Sequence[str], right: Sequence[str]) -> tuple[Marks, Marks]:

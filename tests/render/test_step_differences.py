@@ -135,6 +135,21 @@ def test_output_that_differs_in_the_ends_of_its_lines_only_is_equal_but_for_them
     assert "output equal but for the newline at the end, 2 lines, 3 bytes" in words(last)
 
 
+def test_numbers_that_a_tool_puts_before_lines_are_no_difference() -> None:
+    plain = ["import re", "", "x = 1", "    y = 2"]
+    numbered = [f"{number}. {line}" for number, line in enumerate(plain, start=1)]
+    left, right = cells(bash("cat a.py", "\n".join(plain)), bash("cat -n a.py", "\n".join(numbered)))
+    assert "output equal but for the numbers of lines" in words(right)
+    assert marked(right) == ["cat -n a.py"]
+    other = [
+        f"{number}\t{line}" for number, line in enumerate(["import re", "new", *plain[1:3], "    y = 3"], 1)
+    ]
+    left, right = cells(bash("x", "\n".join(numbered)), bash("x", "\n".join(other)))
+    assert marked(left) == ["4.     y = 2"]
+    assert marked(right) == ["2\tnew", "5\t    y = 3"]
+    assert '<span class="word">3</span>' in right
+
+
 def test_a_terminals_line_ends_hide_no_line() -> None:
     left, right = cells(bash("ls", "a\nb\nc\n"), bash("ls", "a\r\nx\r\nc\r\n"))
     assert marked(left) == ["b"]
