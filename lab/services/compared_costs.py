@@ -84,7 +84,7 @@ class Growth(NamedTuple):
     @property
     def gaps(self) -> list[str]:
         """In words, what of it nobody knows."""
-        return [_gap(curve, self.unit) for curve in self.curves if curve.unknown]
+        return [words for curve in self.curves if (words := _gap(curve, self.unit))]
 
 
 def totals(runs: Sequence[Run], *, now: dt.datetime) -> list[CostRow]:
@@ -270,8 +270,14 @@ def _thinned(points: Sequence[Point | None]) -> tuple[Point | None, ...]:
 
 
 def _gap(curve: Curve, unit: str) -> str:
+    """What of a curve is unknown, "" when nothing is."""
     what = {"dollars": "cost", "seconds": "time"}.get(unit, unit)
-    if not curve.known:
+    if curve.unknown and not curve.known:
         return f"{curve.name}: {what} unknown in all steps"
-    steps = plural(curve.unknown, "step")
-    return f"{curve.name}: {what} of {steps} unknown, the first of them {curve.first_unknown}"
+    if curve.unknown:
+        steps = plural(curve.unknown, "step")
+        return f"{curve.name}: {what} of {steps} unknown, the first of them {curve.first_unknown}"
+    partly = next((point.step for point in curve.known if point.at_least), None)
+    return (
+        f"{curve.name}: at least so much from step {partly} on, of which a part is unknown" if partly else ""
+    )
