@@ -13,7 +13,9 @@ from collections.abc import Iterable
 
 from django.utils.safestring import SafeString
 
-from lab.render.text import safe
+from lab.render.icons import icon
+from lab.render.numbers import plural
+from lab.render.text import one_line, safe, visible_html
 
 
 def _named(words: str) -> frozenset[str]:
@@ -32,11 +34,13 @@ _ATTRIBUTES = _named("""
     viewbox x y x1 y1 x2 y2 cx cy r rx ry d points width height transform preserveaspectratio fill stroke
     stroke-width stroke-dasharray stroke-linecap stroke-linejoin text-anchor dominant-baseline patternunits
     data-kind data-state data-sign data-series data-icon data-letter data-column data-columns data-place
+    data-c data-many data-lay data-view data-part
 """)
 # Outside quotes no markup of the lab holds a ">".
 _TAG = re.compile(r"""<(?:(/?)([A-Za-z][\w-]*)((?:[^>"']|"[^"]*"|'[^']*')*)>)?""")
 _ATTRIBUTE = re.compile(r"""([^\s=/"'>]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?""")
-_INSIDE = re.compile(r"#[\w-]+")
+# A page's own address with another query is the same file.
+_INSIDE = re.compile(r"(?:\?[^#]*)?(#[\w-]+)")
 _SPRITE = re.compile(r"[^#]*icons\.svg#([\w-]+)")
 _SYMBOL = re.compile(r'<symbol id="')
 _KNOWN_TAGS = 20_000
@@ -111,7 +115,21 @@ def _inside(element: str, address: str) -> str:
     sprite = _SPRITE.fullmatch(address)
     if element == "use":
         return f"#icon-{sprite[1]}" if sprite else ""
-    return address if element == "a" and _INSIDE.fullmatch(address) else ""
+    inside = _INSIDE.fullmatch(address) if element == "a" else None
+    return inside[1] if inside else ""
+
+
+NO_ROOM = safe('<p class="file-cut">Left out: the file would be too large.</p>')
+
+
+def folded_html(rows: int, words: str) -> SafeString:
+    """The beginning of a folded stretch, whose rows and end follow it."""
+    shown = visible_html(one_line(words, 300))
+    return safe(
+        f'<li class="unit stretch"><details><summary>{icon("chevron", "fold")}'
+        f'<b>{plural(rows, "step")} alike</b> <span class="second cut">{shown}</span></summary>'
+        '<ol class="within">'
+    )
 
 
 def symbols(sprite: str) -> SafeString:

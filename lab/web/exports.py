@@ -51,6 +51,11 @@ def _download(request: HttpRequest, export: Callable[..., Export]) -> HttpRespon
         raise
     except LabError as error:
         return _refused(error)
+    return download(request, made)
+
+
+def download(request: HttpRequest, made: Export) -> StreamingHttpResponse:
+    """A file that is sent while it is made."""
     # Under ASGI pieces that are not awaited would all be made before the first is sent.
     pieces = _awaited(made.pieces) if isinstance(request, ASGIRequest) else made.pieces
     return StreamingHttpResponse(

@@ -18,7 +18,7 @@ from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.yaml_form import to_yaml
 from lab.models import Import, Preflight, PriceCard, Role, Run
-from lab.services import experiment_plans, interchange, tokens
+from lab.services import comparison_asks, comparisons, experiment_plans, interchange, tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
 from tests import builders
@@ -74,10 +74,17 @@ def imported() -> Import:
     return row
 
 
+def two_side_by_side(run: Run) -> dict[str, Any]:
+    """The run and another of its arm, as a page asks for them."""
+    numbers = [run.pk, builders.another_run(run, seed=2).pk]
+    return {"runs": comparisons.find_runs(numbers), "asked": comparison_asks.asked(numbers, {})}
+
+
 # How each action is taken; whatever else may be wrong with it, who may take it is asked first.
 SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "exports.of_run": lambda run: {"run": run, "format_name": "csv"},
     "exports.of_experiment": lambda run: {"experiment": run.experiment, "format_name": "csv"},
+    "comparison_exports.of_runs": two_side_by_side,
     "experiment_asks.pause": lambda run: {"experiment": run.experiment},
     "experiment_asks.resume": lambda run: {"experiment": run.experiment},
     "experiment_asks.cancel": lambda run: {"experiment": run.experiment},
@@ -187,6 +194,7 @@ def test_the_role_is_asked_before_anything_is_looked_at() -> None:
 def test_only_what_is_a_persons_own_takes_no_operator() -> None:
     own = {name for name, action in ACTIONS.items() if not action.access.includes(Role.OPERATOR)}  # type: ignore[attr-defined]
     assert own == {
+        "comparison_exports.of_runs",
         "exports.of_experiment",
         "exports.of_run",
         "people.set_single_keys",

@@ -19,6 +19,9 @@ SPRITE = Path(__file__).resolve().parents[2] / "static" / "icons.svg"
     [
         ('<a href="/runs/12/">run 12</a>', "<span>run 12</span>"),
         ('<a class="x" href="#row-12-7">7</a>', '<a class="x" href="#row-12-7">7</a>'),
+        ('<a href="?runs=1,2&amp;at=1.7#row-1-7">7</a>', '<a href="#row-1-7">7</a>'),
+        ('<a href="?runs=1,2">other</a>', "<span>other</span>"),
+        ('<a href="//example.org/?a#row-1-2">7</a>', "<span>7</span>"),
         ('<a href="https://example.org/#row-1-2">7</a>', "<span>7</span>"),
         ('<a href="javascript:go()">7</a>', "<span>7</span>"),
         ('<a href="&#106;avascript:go()">7</a>', "<span>7</span>"),
