@@ -11,17 +11,18 @@ they do not come back, and the one that begins in the earlier row is told:
   the whole file is a new beginning.
 * **way**: the first difference after the last stretch the runs went together, if from there on each of them
   does something that the other one never does. Together they went where at least three rows in sequence are
-  alike, not all of them routine, or where both make the same edit. A few rows alike at the very end of both
-  are enough if there is no evidence of files; a routine ending is not: most runs end with tests and an
-  answer.
+  alike, not all of them routine, or where both make the same edit. One row alike that is not routine is
+  enough if only one of them has gone off, or at the very end of both if there is no evidence of files. A
+  routine ending is no way back: most runs end with tests and an answer.
 
-Alike are rows of the sign = or ≈, except edits with other content of a file that does not end the same.
-Routine is a test run, looking at the own changes, taking back and cleaning up, and the final answer. No
-difference is what is routine, what the other run does as well, only earlier, later or more often (a command
-that failed and is tried again), and an edit of no file but those that end the same or count for nothing.
+Alike are rows of the sign = or ≈ (and steps of several calls that have one in common), except edits with
+other content of a file that does not end the same. Routine is a test run, looking at the own changes,
+taking back and cleaning up, and the final answer. No difference is what is routine, what the other run does
+as well, only earlier, later or more often (a command that failed and is tried again), and an edit of no
+file but those that end the same or count for nothing.
 
-Where a run has not ended, the rows after its last step say nothing yet: neither what the other one did there,
-nor a few rows alike at the end.
+Where a run has not ended, the rows after its last step say nothing yet: neither what the other one did
+there, nor a few rows alike at the end.
 """
 
 from __future__ import annotations
@@ -85,11 +86,12 @@ class _Pair(NamedTuple):
 
 
 class _Row(Enum):
+    """A row in which nobody does something that the other one never does."""
+
     ALIKE = "alike"
-    ROUTINE = "alike, as runs of any way are"
+    ROUTINE = "alike, as in any two runs"
     REJOINED = "the same edit"
-    NOTHING = "no difference and not alike"
-    DIFFERENT = "different"
+    NOTHING = "not alike and no difference"
 
 
 def first_sustained(
@@ -209,65 +211,67 @@ def _by_files(pairs: Sequence[_Pair], differing: frozenset[str]) -> Divergence |
 def _by_way(pairs: Sequence[_Pair], differing: frozenset[str], *, at_end: bool) -> Divergence | None:
     """The first difference after the last common way, if both runs go a way of their own from there."""
     done = (_done(pair.one for pair in pairs), _done(pair.other for pair in pairs))
-    own = [_own(pair, done, differing) for pair in pairs]
-    start = _after_common_way(
-        [_Row.DIFFERENT if any(alone) else _row(pair) for pair, alone in zip(pairs, own, strict=True)],
-        at_end=at_end,
-    )
-    if start is None or not all(any(alone[side] for alone in own[start:]) for side in range(2)):
+    start: int | None = None
+    acted: set[int] = set()
+    together, telling = 0, False
+    for at, pair in enumerate(pairs):
+        own = _own(pair, done, differing)
+        if own:
+            start = at if start is None else start
+            acted |= own
+            together, telling = 0, False
+            continue
+        row = _row(pair)
+        together += row is not _Row.NOTHING
+        telling = telling or row in (_Row.ALIKE, _Row.REJOINED)
+        enough = _TOGETHER if len(acted) > 1 else 1
+        if row is _Row.REJOINED or (telling and together >= enough):
+            start = None
+            acted.clear()
+    if start is None or len(acted) < 2 or (at_end and telling):
         return None
     return Divergence(pairs[start].place, "way")
 
 
-def _after_common_way(rows: Sequence[_Row], *, at_end: bool) -> int | None:
-    """The first difference that no common way follows; None: there is none."""
-    start: int | None = None
-    together, telling = 0, False
-    for at, row in enumerate(rows):
-        if row is _Row.DIFFERENT:
-            start = at if start is None else start
-            together, telling = 0, False
-            continue
-        together += row is not _Row.NOTHING
-        telling = telling or row in (_Row.ALIKE, _Row.REJOINED)
-        if row is _Row.REJOINED or (telling and together >= _TOGETHER):
-            start = None
-    return None if at_end and telling else start
+def _calls(step: Action) -> frozenset[str]:
+    """What is called in a step: several calls that run beside one another are joined in its subject."""
+    return frozenset(step.subject.split(" + "))
 
 
-def _done(steps: Iterable[Action | None]) -> frozenset[tuple[str, ...]]:
-    """What a run does: actions by kind and subject, and edits with their arguments too."""
-    return frozenset(_named(step) for step in steps if step is not None)
+def _done(steps: Iterable[Action | None]) -> frozenset[str | tuple[str, str]]:
+    """What a run does: subjects of calls, and with their arguments edits too."""
+    return frozenset(name for step in steps if step is not None for name in _names(step))
 
 
-def _named(step: Action) -> tuple[str, ...]:
-    return step[:3] if step.edits else step[:2]
+def _names(step: Action) -> Iterable[str | tuple[str, str]]:
+    return [(step.subject, step.arguments)] if step.edits else _calls(step)
 
 
 def _own(
     pair: _Pair,
-    done: tuple[AbstractSet[tuple[str, ...]], AbstractSet[tuple[str, ...]]],
+    done: tuple[AbstractSet[str | tuple[str, str]], AbstractSet[str | tuple[str, str]]],
     differing: frozenset[str],
-) -> tuple[bool, bool]:
-    """Whether in this row the one and the other run does something that the other one never does."""
-    if _is_alike(pair, differing):
-        return False, False
+) -> frozenset[int]:
+    """Which of the two runs does something in this row that the other one never does."""
+    if _is_common(pair) and (pair.same_call or differing.isdisjoint(pair.edited)):
+        return frozenset()
 
-    def alone(step: Action | None, others: AbstractSet[tuple[str, ...]]) -> bool:
-        if step is None or _is_routine(step) or _named(step) in others:
+    def alone(step: Action | None, others: AbstractSet[str | tuple[str, str]]) -> bool:
+        if step is None or _is_routine(step) or all(name in others for name in _names(step)):
             return False
         return not step.edits or not differing.isdisjoint(step.edits)
 
-    return alone(pair.one, done[1]), alone(pair.other, done[0])
+    return frozenset(side for side in range(2) if alone((pair.one, pair.other)[side], done[1 - side]))
 
 
-def _is_alike(pair: _Pair, differing: frozenset[str]) -> bool:
-    """Whether the row has the sign = or ≈ and is no edit with other content of a file that matters."""
-    if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
+def _is_common(pair: _Pair) -> bool:
+    """Whether the row has the sign = or ≈, or steps of several calls of which one at least is the same."""
+    if pair.one is None or pair.other is None:
         return False
-    if pair.same_call:
-        return True
-    return differing.isdisjoint(pair.edited)
+    found = sign(pair.one, pair.other)
+    return found in (Sign.EQUAL, Sign.ALIKE) or (
+        found is Sign.OTHER and not _calls(pair.one).isdisjoint(_calls(pair.other))
+    )
 
 
 def _is_routine(step: Action) -> bool:
@@ -275,8 +279,7 @@ def _is_routine(step: Action) -> bool:
 
 
 def _row(pair: _Pair) -> _Row:
-    """What a row is in which nobody does something that the other one never does."""
-    if pair.one is None or pair.other is None or sign(pair.one, pair.other) not in (Sign.EQUAL, Sign.ALIKE):
+    if not _is_common(pair):
         return _Row.NOTHING
     if all(map(_is_routine, pair.steps)):
         return _Row.ROUTINE

@@ -195,6 +195,22 @@ def test_two_reads_in_common_are_no_way_back() -> None:
     assert _parted(one, other) == Divergence(len(START), "way")
 
 
+def test_one_run_that_goes_off_alone_is_back_with_the_next_step_in_common() -> None:
+    one = [grep("this"), grep("that"), read("src/a.py"), edit("src/a.py", "1"), *END]
+    other = [read("src/a.py"), shell("make"), edit("src/a.py", "2"), *END]
+
+    assert _parted(one, other, {"src/a.py": False}) == Divergence(3, "files", "src/a.py")
+
+
+def test_what_stands_among_several_calls_of_one_step_is_done_as_well() -> None:
+    several = Action("read", "read src/a.py + read src/b.py", "", "both", reads=("src/a.py", "src/b.py"))
+    one = [several, edit("src/a.py", "1"), *END]
+    other = [read("src/a.py"), read("src/b.py"), edit("src/a.py", "2"), *END]
+
+    assert _parted(one, other, {"src/a.py": True, "src/c.py": False}) is None
+    assert _parted(one, other, {"src/a.py": False}) == Divergence(2, "files", "src/a.py")
+
+
 def test_what_a_running_run_has_not_done_yet_parts_nobody() -> None:
     whole = [*START, *MIDDLE, edit("src/a.py", "fixed"), *END]
 
