@@ -22,6 +22,7 @@ urlpatterns = [
     path("", include("lab.web.runs")),
     path("", include("lab.web.imports")),
     path("", include("lab.web.comparisons")),
+    path("", include("lab.web.comparison_live")),
     path("", include("lab.web.comparison_export")),
     path("", include("lab.web.analysis")),
     path("", include("lab.web.sample")),

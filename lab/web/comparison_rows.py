@@ -114,6 +114,7 @@ def pane_html(
     """The steps of one column from a place on, without gaps, and links to what lies before and after them."""
     frame = frame_of(side)
     rows = [row for row in side.layout.rows if row.steps[column] is not None]
+    start = min(start, len(rows))
     end = start + PANE_STEPS if end is None else end
     shown = rows[start:end]
     run = side.runs[column]
