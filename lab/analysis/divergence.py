@@ -1,19 +1,20 @@
 """Where two aligned runs part for good.
 
 A difference that the runs come back from is a detour and parts nobody. There are two kinds of evidence that
-they do not come back, and the one that begins in the earlier row is told:
+they do not come back:
 
-* **files**: a file that does not end the same in both runs, in the row where its edits begin to differ: one
-  run edits it alone, or both with other content. With both final patches at hand they say which files end
-  the same, and a file in neither of them (a script to reproduce the bug) counts for nothing. Without them a
-  file ends the same if the last row that edits it is equal in both runs, or if whoever edits it takes it
-  back in the end (`rm`, `git checkout`); files outside the workspace count for nothing. An equal write of
-  the whole file is a new beginning.
+* **files**: a file that does not end the same in both runs parts them at the latest in the row where its
+  edits begin to differ: one run edits it alone, or both with other content. With both final patches at hand
+  they say which files end the same, and a file in neither of them (a script to reproduce the bug) counts
+  for nothing. Without them a file ends the same if the last row that edits it is equal in both runs, or if
+  whoever edits it takes it back in the end (`rm`, `git checkout`); files outside the workspace count for
+  nothing. An equal write of the whole file is a new beginning.
 * **way**: the first difference after the last stretch the runs went together, if from there on each of them
-  does something that the other one never does. Together they went where at least three rows in sequence are
-  alike, not all of them routine, or where both make the same edit. One row alike that is not routine is
-  enough if only one of them has gone off, or at the very end of both if there is no evidence of files. A
-  routine ending is no way back: most runs end with tests and an answer.
+  does something that the other one never does. Where files part the runs, it is looked for before that row
+  only, and one row alike that is not routine is a stretch together: as long as they do the same and have
+  edited nothing for good, they have not parted. Where no file parts them it takes at least three rows in
+  sequence, not all of them routine, or the same edit, or one such row if only one of the runs has gone off
+  or at the very end of both. A routine ending is no way back: most runs end with tests and an answer.
 
 Alike are rows of the sign = or ≈ (and steps of several calls that have one in common), except edits with
 other content of a file that does not end the same. Routine is a test run, looking at the own changes,
@@ -113,9 +114,11 @@ def first_sustained(
     pairs = _pairs(runs, alignment, (first, second), ended)
     differing = _ending_differently(pairs, same_files)
     files = _by_files(pairs, differing)
-    way = _by_way(pairs, differing, at_end=files is None and all(ended))
-    found = [one for one in (files, way) if one is not None]
-    return min(found, key=lambda one: one.row, default=None)
+    if files is None:
+        return _by_way(pairs, differing, together=_TOGETHER, at_end=all(ended))
+    until_then = [pair for pair in pairs if pair.place <= files.row]
+    way = _by_way(until_then, differing, together=1, at_end=False)
+    return files if way is None or way.row == files.row else way
 
 
 def of_all(
@@ -208,24 +211,29 @@ def _by_files(pairs: Sequence[_Pair], differing: frozenset[str]) -> Divergence |
     return min(found, default=None)
 
 
-def _by_way(pairs: Sequence[_Pair], differing: frozenset[str], *, at_end: bool) -> Divergence | None:
-    """The first difference after the last common way, if both runs go a way of their own from there."""
+def _by_way(
+    pairs: Sequence[_Pair], differing: frozenset[str], *, together: int, at_end: bool
+) -> Divergence | None:
+    """The first difference after the last common way, if both runs go a way of their own from there.
+
+    `together`: so many rows alike make a common way; `at_end`: one does at the very end.
+    """
     done = (_done(pair.one for pair in pairs), _done(pair.other for pair in pairs))
     start: int | None = None
     acted: set[int] = set()
-    together, telling = 0, False
+    alike, telling = 0, False
     for at, pair in enumerate(pairs):
         own = _own(pair, done, differing)
         if own:
             start = at if start is None else start
             acted |= own
-            together, telling = 0, False
+            alike, telling = 0, False
             continue
         row = _row(pair)
-        together += row is not _Row.NOTHING
+        alike += row is not _Row.NOTHING
         telling = telling or row in (_Row.ALIKE, _Row.REJOINED)
-        enough = _TOGETHER if len(acted) > 1 else 1
-        if row is _Row.REJOINED or (telling and together >= enough):
+        enough = together if len(acted) > 1 else 1
+        if row is _Row.REJOINED or (telling and alike >= enough):
             start = None
             acted.clear()
     if start is None or len(acted) < 2 or (at_end and telling):

@@ -188,17 +188,20 @@ def test_an_equal_edit_is_a_way_back() -> None:
     assert parted == Divergence(len(START) + 3, "way")
 
 
-def test_two_reads_in_common_are_no_way_back() -> None:
-    one = [*START, grep("this"), read("src/b.py"), read("src/c.py"), edit("src/a.py", "1"), *END]
-    other = [*START, shell("make"), read("src/b.py"), read("src/c.py"), edit("src/d.py", "1"), *END]
+def test_two_reads_in_common_are_a_way_back_only_if_files_part_the_runs_later() -> None:
+    one = [*START, grep("this"), read("src/b.py"), read("src/c.py"), grep("that")]
+    other = [*START, shell("make"), read("src/b.py"), read("src/c.py"), shell("tox")]
 
-    assert _parted(one, other) == Divergence(len(START), "way")
+    assert _parted([*one, *END], [*other, *END]) == Divergence(len(START), "way")
+    edited = [*one, edit("src/a.py", "1"), *END], [*other, edit("src/a.py", "2"), *END]
+    assert _parted(*edited) == Divergence(len(START) + 4, "way")
 
 
 def test_one_run_that_goes_off_alone_is_back_with_the_next_step_in_common() -> None:
     one = [grep("this"), grep("that"), read("src/a.py"), edit("src/a.py", "1"), *END]
-    other = [read("src/a.py"), shell("make"), edit("src/a.py", "2"), *END]
+    other = [read("src/a.py"), edit("src/a.py", "2"), *END]
 
+    assert _parted(one, other, {"src/a.py": True, "src/b.py": True}) is None
     assert _parted(one, other, {"src/a.py": False}) == Divergence(3, "files", "src/a.py")
 
 
