@@ -12,9 +12,10 @@ they do not come back:
 * **way**: the first difference after the last stretch the runs went together, if from there on each of them
   does something that the other one never does. Where files part the runs, it is looked for before that row
   only, and one row alike that is not routine is a stretch together: as long as they do the same and have
-  edited nothing for good, they have not parted. Where no file parts them it takes at least three rows in
-  sequence, not all of them routine, or the same edit, or one such row if only one of the runs has gone off
-  or at the very end of both. A routine ending is no way back: most runs end with tests and an answer.
+  edited nothing for good, they have not parted (after ten rows of their own it takes more, as follows).
+  Where no file parts them it takes at least three rows in sequence, not all of them routine, or the same
+  edit, or one such row if only one of the runs has gone off or at the very end of both. A routine ending is
+  no way back: most runs end with tests and an answer.
 
 Alike are rows of the sign = or ≈ (and steps of several calls that have one in common), except edits with
 other content of a file that does not end the same. Routine is a test run, looking at the own changes,
@@ -37,6 +38,8 @@ from lab.analysis.alignment import Action, Alignment, Sign, project, sign
 
 # So many rows alike in sequence are a common way; fewer come about by chance (both look at one file again).
 _TOGETHER = 3
+# After so many rows of their own, one row alike is chance, too.
+_LONG = 10
 # Commands after which a file is as it was, or is gone.
 _UNDOING = ("rm ", "git checkout ", "git restore ")
 _ROUTINE_COMMANDS = ("git diff", "git status", "git log", "git show")
@@ -221,20 +224,21 @@ def _by_way(
     done = (_done(pair.one for pair in pairs), _done(pair.other for pair in pairs))
     start: int | None = None
     acted: set[int] = set()
-    alike, telling = 0, False
+    apart, alike, telling = 0, 0, False
     for at, pair in enumerate(pairs):
         own = _own(pair, done, differing)
         if own:
             start = at if start is None else start
             acted |= own
+            apart += 1
             alike, telling = 0, False
             continue
         row = _row(pair)
         alike += row is not _Row.NOTHING
         telling = telling or row in (_Row.ALIKE, _Row.REJOINED)
-        enough = together if len(acted) > 1 else 1
+        enough = 1 if len(acted) < 2 else together if apart < _LONG else _TOGETHER
         if row is _Row.REJOINED or (telling and alike >= enough):
-            start = None
+            start, apart = None, 0
             acted.clear()
     if start is None or len(acted) < 2 or (at_end and telling):
         return None

@@ -197,6 +197,19 @@ def test_two_reads_in_common_are_a_way_back_only_if_files_part_the_runs_later() 
     assert _parted(*edited) == Divergence(len(START) + 4, "way")
 
 
+def test_after_a_long_way_apart_one_row_alike_is_chance() -> None:
+    def runs(length: int) -> tuple[list[Action], list[Action]]:
+        one = [grep(f"this {number}") for number in range(length)]
+        other = [shell(f"make {number}") for number in range(length)]
+        return (
+            [*START, *one, read("src/b.py"), grep("that"), edit("src/a.py", "1"), *END],
+            [*START, *other, read("src/b.py"), shell("tox"), edit("src/a.py", "2"), *END],
+        )
+
+    assert _parted(*runs(3)) == Divergence(len(START) + 2 * 3 + 1, "way")
+    assert _parted(*runs(9)) == Divergence(len(START), "way")
+
+
 def test_one_run_that_goes_off_alone_is_back_with_the_next_step_in_common() -> None:
     one = [grep("this"), grep("that"), read("src/a.py"), edit("src/a.py", "1"), *END]
     other = [read("src/a.py"), edit("src/a.py", "2"), *END]
