@@ -236,9 +236,10 @@ def edge_html(
     """
     word = "earlier" if side == "before" else "later"
     whose = "" if of is None else f"-{of}"
+    things = plural(rows, f"{word} row" if of is None else f"{word} step")
     return safe(
         f'<li class="edge" id="edge-{side}{whose}" data-edge="{side}"><a href="{frame.address("at", place)}" '
-        f'data-url="{html.escape(address)}">{rows:,} {word} {"row" if rows == 1 else "rows"}</a></li>'
+        f'data-url="{html.escape(address)}">{things}</a></li>'
     )
 
 
@@ -295,7 +296,8 @@ def band_html(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame, *, 
     )
     key = " <kbd>v</kbd>" if first else ""
     return safe(
-        f'<li class="band" id="divergence-{run}" data-divergence data-index="{parting.row}" tabindex="-1">'
+        f'<li class="band" id="divergence-{run}" data-divergence data-c="{parting.column}" '
+        f'data-index="{parting.row}" tabindex="-1">'
         f"{icon('branch')}<span><b>First sustained divergence{whom}</b> "
         f"{parting_words(parting, rows, frame)}</span>{key}</li>"
     )
@@ -350,4 +352,4 @@ def doing(step: ShownStep) -> str:
         step.kind, "runs"
     )
     thing = about or step.tool
-    return f"{verb} <code>{visible_html(one_line(thing, 80))}</code>"
+    return f"{verb} <code>{visible_html(one_line(thing, 60))}</code>"

@@ -18,7 +18,7 @@ WINDOW_UNITS = 60
 # So many rows stand above the one at which the page opens; a few more are not worth a link.
 _ABOVE = 4
 _ABOVE_AT_MOST = 8
-_SHORTEST_STRETCH = 2
+_SHORTEST_STRETCH = 3
 _KEPT_LAYOUTS = 32
 
 

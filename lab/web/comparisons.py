@@ -123,6 +123,7 @@ def _view(request: HttpRequest, runs: Sequence[Run], side: SideBySide) -> dict[s
         "template": "comparisons/_steps.html",
         "minimap": comparison_rows.map_html(side),
         "dense": len(side.layout.rows) > comparison_rows.ROWS_WITH_ICONS,
+        "to_divergence": asked.address(at=None, open=None),
         "to_fold": asked.address(fold="none" if asked.fold == "equal" else "equal"),
         "to_scroll": asked.address(scroll="apart" if asked.scroll == "together" else "together"),
         "to_align": asked.address(by="number" if asked.by == "action" else "action", at=None),

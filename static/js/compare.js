@@ -1,6 +1,6 @@
 // Runs side by side: keys, rows and bodies that are fetched when they are wanted, the map that shows where one is.
 
-import { moveRow, onKey } from "./keys.js";
+import { onKey } from "./keys.js";
 import { elementsOf, whyNot } from "./live.js";
 
 const MOST_CELLS = 600; // more than so many cells in the page and the far end is let go
@@ -8,8 +8,8 @@ const page = document.getElementById("compare");
 const map = document.getElementById("map");
 const said = document.getElementById("said");
 const heads = document.getElementById("heads");
-const lists = () => [...document.querySelectorAll(".aligned")];
-const apart = page.dataset.scroll === "apart";
+const steps = page.dataset.view === "steps";
+const apart = steps && page.dataset.scroll === "apart";
 const columns = Number(page.className.match(/\bof-(\d)/)?.[1] ?? 2);
 let column = 0;
 
@@ -235,7 +235,7 @@ async function toDivergence() {
 }
 
 async function toDifference(by) {
-  const all = [...document.querySelectorAll("[data-difference]")].filter((item) => item.offsetParent !== null && (!apart || item.closest(".pane") === paneNow()));
+  const all = [...document.querySelectorAll("[data-difference]")].filter((item) => item.checkVisibility() && (!apart || item.closest(".pane") === paneNow()));
   const at = document.activeElement;
   const after = (item) => at && at !== document.body && (by > 0 ? at.compareDocumentPosition(item) & Node.DOCUMENT_POSITION_FOLLOWING : at.compareDocumentPosition(item) & Node.DOCUMENT_POSITION_PRECEDING) && !item.contains(at);
   const inPage = at && at !== document.body && page.contains(at);
@@ -248,18 +248,26 @@ async function toDifference(by) {
   return true;
 }
 
+// Everything the cursor stops at, in order: rows, the places where runs part, and whatever a tab's table has.
+const STOPS = "[data-row], .band, .no-divergence";
+const stops = () => [...(apart ? paneNow() ?? page : document).querySelectorAll(STOPS)].filter((one) => one.checkVisibility());
+
 function step(by) {
-  const rows = [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null && (!apart || row.closest(".pane") === paneNow()));
-  const at = rows.findIndex((row) => row === document.activeElement || row.contains(document.activeElement));
-  const atEdge = at !== -1 && (by > 0 ? at === rows.length - 1 : at === 0);
-  const scope = apart ? paneNow() : document;
-  const edge = atEdge && scope?.querySelector(`.edge[data-edge="${by > 0 ? "after" : "before"}"]`);
-  if (edge) { more(edge).then(() => step(by)); return; }
-  if (apart) { const next = rows[at === -1 ? 0 : Math.min(Math.max(at + by, 0), rows.length - 1)]; if (next) focusOn(next.closest(".unit")); return; }
-  if (at !== -1) { moveRow(by); return; }
-  // Without a cursor yet it begins with what is in sight.
-  const first = page.dataset.view === "steps" ? document.querySelector(".band") ?? firstInView() : null;
-  if (first) focusOn(first); else moveRow(by);
+  const all = stops();
+  const at = all.findIndex((one) => one === document.activeElement || one.contains(document.activeElement));
+  if (at === -1) {
+    // Without a cursor yet it begins with what is in sight.
+    const first = (steps && (document.querySelector(".band") ?? firstInView())) || all[by > 0 ? 0 : all.length - 1];
+    if (first) go(first);
+    return;
+  }
+  const edge = !all[at + by] && (apart ? paneNow() : document).querySelector(`.edge[data-edge="${by > 0 ? "after" : "before"}"]`);
+  if (edge) { more(edge).then((fresh) => { if (fresh) step(by); }); return; }
+  go(all[Math.min(Math.max(at + by, 0), all.length - 1)]);
+}
+function go(stop) {
+  stop.focus({ preventScroll: true });
+  (stop.closest(".unit, .band") ?? stop).scrollIntoView({ block: "nearest" });
 }
 
 // ---- columns -----------------------------------------------------------------------------------------------
@@ -331,6 +339,12 @@ document.addEventListener("click", (event) => {
   if (!untouched) link.href = addressHere(link.getAttribute("href"), { open: false });
 }, true);
 
+document.querySelector("[data-to-divergence]")?.addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  toDivergence();
+});
+
 async function copyLink() {
   const button = document.querySelector("[data-copy-link] [data-words]");
   const link = page.dataset.view === "steps" ? addressHere(page.dataset.address) : location.href;
@@ -348,7 +362,6 @@ document.querySelector("[data-copy-link]")?.addEventListener("click", copyLink);
 // ---- keys --------------------------------------------------------------------------------------------------
 
 const follow = (selector) => () => { const link = document.querySelector(selector); if (!link) return false; link.click(); return true; };
-const steps = page.dataset.view === "steps";
 onKey("j", () => step(1));
 onKey("k", () => step(-1));
 onKey("]", () => { toDifference(1); });
@@ -370,7 +383,7 @@ if (steps) {
 
 // ---- start -------------------------------------------------------------------------------------------------
 
-const bars = [["--under-bar", document.querySelector(".app-bar")], ["--heads-height", heads]];
+const bars = [["--under-bar", document.querySelector(".app-bar")], ["--heads-height", heads], ["--compare-head", document.getElementById("compare-head")]];
 const measure = () => { for (const [name, one] of bars) if (one) document.documentElement.style.setProperty(name, `${one.getBoundingClientRect().height}px`); };
 measure();
 const resized = new ResizeObserver(measure);

@@ -1,0 +1,148 @@
+"""Rows of runs side by side as markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pytest
+
+from lab.analysis.alignment import Action, Sign
+from lab.render import side_by_side as markup
+from lab.render.side_by_side import Frame
+from lab.render.side_by_side_map import MAP_LINKS, minimap_html
+
+FRAME = Frame((12, 15), ("A", "B"), (True, True), (True, True), "?runs=12,15&by=number", (9, 9))
+
+
+@dataclass(frozen=True)
+class Step:
+    number: int
+    kind: str = "shell"
+    icon: str = "prompt"
+    tool: str = "Bash"
+    argument: str = "make"
+    more_calls: int = 0
+    result: str = "3 lines"
+    exit_code: int | None = 0
+    failed: bool = False
+    failed_test: bool = False
+    added: int | None = None
+    removed: int | None = None
+    pending: bool = False
+    action: Action = field(default_factory=lambda: Action("shell", "make", "make", "r"))
+
+
+@dataclass(frozen=True)
+class Row:
+    index: int
+    name: tuple[int, int]
+    steps: tuple[Step | None, ...]
+    signs: tuple[Sign | None, ...] = (None, None)
+    base: int = 0
+    is_equal: bool = False
+
+
+@dataclass(frozen=True)
+class Parting:
+    row: int
+    base: int = 0
+    column: int = 1
+    because: str = "way"
+    path: str = ""
+
+
+def both(index: int, number: int, sign: Sign = Sign.EQUAL, **changed: object) -> Row:
+    step = Step(number, **changed)  # type: ignore[arg-type]  # what a test changes of a step
+    return Row(index, (12, number), (step, step), (None, sign), is_equal=sign is Sign.EQUAL)
+
+
+def words_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_a_row_has_an_id_for_itself_and_for_each_step_and_says_on_hover_why_it_is_one() -> None:
+    html = markup.row_html(both(6, 7, Sign.ALIKE), FRAME)
+    for part in ('id="row-12-7"', 'id="cell-12-7"', 'id="cell-15-7"', "data-difference"):
+        assert part in html
+    assert re.search(r'title="same action, something differs[^"]*">≈', html)
+    assert 'href="?runs=12,15&amp;by=number&amp;open=12.7#row-12-7"' in html
+
+
+def test_a_step_of_one_run_alone_stands_beside_a_gap() -> None:
+    row = Row(3, (15, 4), (None, Step(4)), base=1)
+    html = markup.row_html(row, FRAME)
+    assert '<span class="gap" data-c="0"></span>' in html
+    assert "only B did this" in words_of(html)
+
+
+def test_a_run_that_goes_on_has_no_gap_where_its_next_step_will_be() -> None:
+    frame = FRAME._replace(ended=(True, False), reached=(9, 2))
+    assert "not there yet" in markup.row_html(Row(3, (12, 4), (Step(4), None)), frame)
+    assert "not there yet" not in markup.row_html(Row(1, (12, 2), (Step(2), None)), frame)
+
+
+def test_what_a_model_wrote_is_text_in_rows_bands_and_the_map() -> None:
+    evil = '<img src=x onerror="alert(1)">\u202e'
+    row = both(0, 1, tool=evil, argument=evil, result=evil, exit_code=None)
+    parts = Parting(0, because="files", path=evil)
+    html = (
+        markup.row_html(row, FRAME)
+        + markup.stretch_html([row], evil, FRAME)
+        + markup.band_html(parts, [row], FRAME, first=True)
+        + minimap_html([row], FRAME, partings={0}, shown=range(1))
+    )
+    assert "<img" not in html
+    assert "\u202e" not in html
+
+
+@pytest.mark.parametrize(
+    ("step", "does"),
+    [
+        (Step(1, kind="read", icon="lens", argument="grep -rn astimezone"), "searches grep -rn astimezone"),
+        (
+            Step(1, kind="read", icon="file", action=Action("read", "s", "a", "", ("zones.py",))),
+            "reads zones.py",
+        ),
+        (
+            Step(1, kind="edit", action=Action("edit", "s", "a", "", (), ("a.py", "b.py"))),
+            "edits a.py and 1 more",
+        ),
+        (Step(1, kind="test", argument="pytest -q"), "runs tests: pytest -q"),
+        (Step(1, kind="final"), "ends with its answer"),
+        (Step(1), "runs make"),
+    ],
+)
+def test_the_band_says_what_each_run_did(step: Step, does: str) -> None:
+    assert words_of(markup.doing(step)) == does
+
+
+def test_the_band_says_after_which_step_the_runs_part_and_why_it_counts() -> None:
+    rows = [
+        both(0, 5),
+        Row(1, (12, 6), (Step(6, argument="ls"), None)),
+        Row(2, (15, 6), (None, Step(6, argument="make")), base=1),
+    ]
+    assert words_of(markup.parting_words(Parting(1), rows, FRAME)) == (
+        "after step 5. A runs ls , B runs make ; they come back to no common way."
+    )
+    files = Parting(1, because="files", path="zones.py")
+    assert "zones.py is edited in another way here" in words_of(markup.parting_words(files, rows, FRAME))
+    ended = words_of(markup.parting_words(Parting(1), rows[:2], FRAME))
+    assert "B has ended" in ended
+    assert words_of(markup.parting_words(Parting(0), rows, FRAME)).startswith("at the first step.")
+
+
+def test_the_map_of_long_runs_has_400_links_that_lose_no_failed_test_and_no_parting() -> None:
+    rows = [both(number, number + 1, failed_test=number == 1501, kind="test") for number in range(5000)]
+    html = minimap_html(rows, FRAME, partings={3333}, shown=range(60))
+    assert html.count("<a ") <= MAP_LINKS
+    assert html.count('class="failed-test"') == 2
+    assert html.count("the runs part here") == 1
+    assert html.count('class="shown"') == 60 // 13 + 1
+
+
+def test_a_short_map_has_a_number_and_an_icon_for_each_step() -> None:
+    html = minimap_html([both(0, 1), Row(1, (12, 2), (Step(2), None))], FRAME, partings=set(), shown=range(2))
+    assert html.count("<svg") == 3
+    assert 'aria-label="A step 2, shell"' in html
