@@ -58,6 +58,13 @@ _EDIT = re.compile(
     r"\bsed\s+(?:-\w+\s+)*-\w*i|\bperl\s+-\w*i|\bgit\s+apply\b|(?:^|\s)patch\s+-|\btee\s|\bapply_patch\b"
     r"|(?:^|[^0-9&>])>>?\s*(?!/dev/null|&)[\w./~\"'$-]"
 )
+# SWE-agent's own commands where a model writes them as text; what follows the first line is the new text.
+_ACI = re.compile(
+    r"\s*(?:(?P<edit>edit\s+\d+:\d+\s*$|create\s+\S+\s*$)"
+    r"|(?P<read>(?:open|goto|find_file|search_file|search_dir)\s+\S|scroll_(?:up|down)\s*$)"
+    r"|(?P<final>submit\s*$))",
+    re.MULTILINE,
+)
 # Where a here-document begins: `<<EOF`, `<<-'EOF'`; not the here-string `<<<`.
 HEREDOC = re.compile(r"(?<!<)<<-?\s*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
 _HERE_STRING = re.compile(r"<<<.*")
@@ -103,12 +110,18 @@ def subject_of(tool: str, executor: str, arguments: Mapping[str, Any]) -> str:
     return next((text for field in _SUBJECTS if (text := words_of(arguments.get(field)))), "")
 
 
+_ACI_KINDS: dict[str, Kind] = {"edit": "edit", "read": "read", "final": "final"}
+
+
 @lru_cache(maxsize=4096)
 def command_kind(command: str) -> Kind:
     """The kind of one command line. A test run is one whatever its result; writing a file is an edit.
 
     A test run starts a known test runner, or has Python run a file that is named as tests are.
     """
+    own = _ACI.match(command)
+    if own is not None:
+        return _ACI_KINDS[own.lastgroup or ""]
     text = without_documents(command[:_READ_CHARACTERS])
     segments = [segment.split() for segment in _SEPARATORS.split(text) if segment.strip()]
     if any(_TEST.search(" ".join(words)) or _python_tests(words) for words in segments):
