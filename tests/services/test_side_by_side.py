@@ -4,49 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.events import Event
 from lab.models import Run
 from lab.services import comparison_asks, comparisons, side_by_side
 from lab.services.comparison_asks import Asked, Place
 from lab.services.side_by_side import SideBySide
 from lab.services.side_by_side_rows import Stretch, Window, rows_of
 from tests import builders
+from tests.parted_runs import COMMON, parted, run_of
 
 pytestmark = pytest.mark.django_db
-COMMON = [f"cat src/part_{number}.py" for number in range(6)]
-
-
-def run_of(
-    commands: list[str],
-    *,
-    like: Run | None = None,
-    seed: int = 2,
-    ended: bool = True,
-    patch: str = builders.PATCH,
-) -> Run:
-    """A run that did these commands one after the other, and left this patch."""
-    run = builders.run() if like is None else builders.another_run(like, seed=seed)
-    builders.start(run)
-    events: list[Event] = []
-    for number, command in enumerate(commands, start=1):
-        events += builders.bash_step(number, command, f"what {command} printed\n")
-    builders.append(run, *events)
-    if ended:
-        captured, *rest = builders.ending(steps=len(commands))
-        builders.append(run, captured.model_copy(update={"patch": patch}), *rest)
-    return Run.objects.get(pk=run.pk)
-
-
-def parted(before: int = 6, after: int = 4) -> tuple[Run, Run]:
-    """Two runs that go one way for some steps and ways of their own from there on."""
-    common = [f"cat src/part_{number}.py" for number in range(before)]
-    first = run_of([*common, *(f"make left_{number}" for number in range(after))])
-    second = run_of(
-        [*common, *(f"cargo build right_{number}" for number in range(after))],
-        like=first,
-        patch=builders.PATCH.replace("_real(", "_true("),
-    )
-    return first, second
 
 
 def read(*runs: Run, everything: bool = False, **asked: str) -> SideBySide:
