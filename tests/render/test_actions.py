@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from lab.analysis.alignment import Action
 from lab.render.actions import Standing, action_of
+from lab.render.command_lines import read_line
 from lab.render.fold import LogEvent, step_of
 from lab.render.normal_form import StoredText
 
@@ -303,6 +305,15 @@ def test_whatever_a_model_makes_up_is_an_action(tool: str, arguments: Any, outpu
     assert len(one.subject) <= 400
     assert len(one.arguments) <= 400
     assert one == action(call, ended(output), standing=Standing(("/workspace",), opened))
+
+
+@given(st.text("ab'\" \t$#=/é", max_size=20))
+def test_words_are_those_that_a_shell_takes(text: str) -> None:
+    try:
+        expected = shlex.split(text)
+    except ValueError:
+        return
+    assert list(read_line(text).words) == expected
 
 
 @pytest.mark.parametrize(
