@@ -170,7 +170,10 @@ def _part(facts: RunFacts, name: str) -> Words:
 
 
 def _context(facts: RunFacts) -> Words:
-    return UNKNOWN if facts.context_tokens is None else Words(f"{facts.context_tokens:,}")
+    if facts.context_tokens:
+        return Words(f"{facts.context_tokens:,}")
+    # No conversation is empty: 0 is what nobody counted.
+    return UNKNOWN if facts.calls else Words("none")
 
 
 def _requests(facts: RunFacts) -> Words:

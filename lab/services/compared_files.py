@@ -56,6 +56,11 @@ class FileRow:
         return any(side.touch in {"changed", "edited"} for side in self.sides)
 
     @property
+    def in_patch(self) -> bool:
+        """Whether the patch of a run holds it."""
+        return any(side.touch == "changed" for side in self.sides)
+
+    @property
     def differs(self) -> bool:
         """Whether the runs did not all do the same with it, as far as one knows."""
         return len({side.touch for side in self.sides}) > 1 or self.same is False
@@ -72,7 +77,7 @@ class SideFacts(NamedTuple):
 
 
 class ComparedFiles(NamedTuple):
-    """Files with a change first, of them those that differ; and a line for each run."""
+    """Files of patches first, then those only edited, of each those that differ; and a line for each run."""
 
     sides: list[SideFacts]
     rows: list[FileRow]
@@ -99,7 +104,7 @@ def compare(
         )
         for path in paths
     ]
-    rows.sort(key=lambda row: (not row.changed, not row.differs, row.path))
+    rows.sort(key=lambda row: (not row.in_patch, not row.changed, not row.differs, row.path))
     return ComparedFiles(
         [
             SideFacts(
@@ -144,7 +149,10 @@ def _touched(run: Run, outline: Outline) -> dict[str, Touched]:
             reads.setdefault(path, []).append(step.number)
         for path in step.action.edits:
             edits.setdefault(path, []).append(step.number)
-    files = {str(file.get("path") or ""): file for file in facts_of(run).changed_files or ()}
+    # A patch that was written with CRLF has it behind its paths as well.
+    files = {
+        str(file.get("path") or "").removesuffix("\r"): file for file in facts_of(run).changed_files or ()
+    }
     return {
         path: _side(files.get(path), tuple(edits.get(path, ())), tuple(reads.get(path, ())))
         for path in dict.fromkeys([*files, *edits, *reads])

@@ -179,6 +179,7 @@ def _read(name: str, run: int, text: str, left_out: tuple[str, ...] = ()) -> Run
 
 _FILE = re.compile(r"(?m)^(?=diff --git )")
 _HEAD_ENDS = re.compile(r"(?m)^(?=@@ |GIT binary patch$)")
+_CRLF_HEAD = re.compile(r"(?m)^(?:diff --git |\+\+\+ )[^\r\n]*\r\n")
 # In a head alone: there no line is a line of the file.
 _NAMES_OF_BLOBS = re.compile(r"(?m)^index [0-9a-f]+\.\.[0-9a-f]+.*\n?")
 _TIMES_OF_FILES = re.compile(r"(?m)^(---|\+\+\+) ([^\t\n]*)\t.*$")
@@ -188,7 +189,7 @@ _PLACES = re.compile(r"(?m)^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@.*$")
 def sections_of(patch: str) -> dict[str, Section]:
     """Path -> what a diff holds of it, in order; nothing for what is no diff."""
     raws: dict[str, str] = {}
-    for raw in _FILE.split(patch):
+    for raw in _FILE.split(_with_plain_ends(patch)):
         if not raw.startswith("diff --git "):
             # Without git's heads one has to read all of it to tell files apart.
             for file in parse_patch(raw) if "\n@@ " in raw and "+++ " in raw else ():
@@ -199,6 +200,11 @@ def sections_of(patch: str) -> dict[str, Section]:
         if path:
             raws[path] = raws.get(path, "") + raw
     return {path: _section(raw) for path, raw in raws.items()}
+
+
+def _with_plain_ends(patch: str) -> str:
+    """A patch that some program wrote with CRLF, git's own lines among them, as git writes it."""
+    return patch.replace("\r\n", "\n") if _CRLF_HEAD.search(patch) else patch
 
 
 def _parted(raw: str) -> tuple[str, str]:

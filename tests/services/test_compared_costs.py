@@ -69,6 +69,7 @@ def test_what_nobody_counted_is_unknown_and_never_nothing() -> None:
     found = {row.name: row.cells[0] for row in compared_costs.totals([did(unseen(1))], now=NOW)}
     assert not found["Tokens"].known
     assert not found["Cost"].known
+    assert not found["Context, last"].known
     bare = words(builders.run())
     assert (bare["Cost"], bare["Tokens"], bare["Exit reason"]) == ("nothing yet", "none", "goes on")
 

@@ -92,3 +92,8 @@ def test_files_that_differ_come_first_and_equal_ones_are_known_as_such() -> None
         ("a.py", True, False),
         ("c.py", None, False),
     ]
+
+
+def test_what_a_patch_holds_stands_before_what_was_only_edited() -> None:
+    run = did(*builders.edit_step(1), files=[change("z.py"), change("crlf.py\r")])
+    assert list(rows(run, run)) == ["crlf.py", "z.py", "tickwell/schedule.py"]

@@ -133,6 +133,13 @@ def test_a_diff_without_gits_heads_and_one_of_a_binary_file_are_read() -> None:
     assert sections_of("no diff at all") == {}
 
 
+def test_a_patch_that_was_written_with_crlf_is_the_same_as_one_without() -> None:
+    plain = diff("a.py", " x", "-a", "+b")
+    assert same_files([ended(plain), ended(plain.replace("\n", "\r\n"))]) == [{"a.py": True}]
+    of_the_file = diff("a.py", " x\r", "-a\r", "+b\r")
+    assert same_files([ended(plain), ended(of_the_file)]) == [{"a.py": False}]
+
+
 def test_the_gold_patch_is_a_side_of_its_own_where_one_is_known() -> None:
     run = ended(diff("a.py", "+b"))
     assert gold_patch(task_id=run.task_id) is None
