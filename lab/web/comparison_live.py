@@ -37,7 +37,7 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
     """
     runs = comparison_choices.wanted(request.GET.getlist("runs"))
     if isinstance(runs, Choosing):
-        return HttpResponse(status=HTTPStatus.NOT_FOUND)
+        return HttpResponse(status=HTTPStatus.BAD_REQUEST)
     numbers = [run.pk for run in runs]
     side = side_by_side.read(runs, comparison_asks.asked(numbers, request.GET.dict()), bodies=False)
     context = {
@@ -54,7 +54,8 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
     if "summary" in request.GET:
         outlines = [column.outline for column in side.columns]
         shown = [column.run for column in side.columns]
-        context |= comparison_tabs.summary_of(shown, outlines, side.layout.last_common_step())
+        letters = [column.letter for column in side.columns]
+        context |= comparison_tabs.summary_of(shown, outlines, side.layout.last_common_step(), letters)
     return render(request, "comparisons/live.html", context)
 
 

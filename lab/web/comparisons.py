@@ -118,7 +118,8 @@ def _view(request: HttpRequest, runs: Sequence[Run], side: SideBySide) -> dict[s
         template, context = comparison_tabs.context_of(asked.view, ordered, request)
         return {"template": template} | context
     outlines = [column.outline for column in side.columns]
-    context = comparison_tabs.summary_of(ordered, outlines, side.layout.last_common_step())
+    letters = [column.letter for column in side.columns]
+    context = comparison_tabs.summary_of(ordered, outlines, side.layout.last_common_step(), letters)
     context |= {
         "template": "comparisons/_steps.html",
         "minimap": comparison_rows.map_html(side),

@@ -282,6 +282,19 @@ def test_the_summary_beside_the_steps_says_what_came_of_it(viewer: Client) -> No
     assert f"runs={first.pk},{second.pk}&amp;view=patches&amp;against=gold" in summary
 
 
+def test_runs_keep_their_letters_where_others_stand_first(viewer: Client) -> None:
+    first, second = pair()
+    third = builders.another_run(first, seed=3)
+    builders.believable(third, outcome="resolved")
+    more = f"&first={second.pk},{third.pk}"
+    html = page(viewer, "steps", first, second, third, more=more)
+    told = words(html[html.index('id="compare-summary"') :])
+    assert "B failed C passed A passed" in told
+    told = words(page(viewer, "tests", first, second, third, more=more))
+    assert f"A run {first.pk} resolved" in told
+    assert f"B run {second.pk} unresolved" in told
+
+
 def test_the_summary_of_runs_that_go_on_says_what_is_not_known_yet(viewer: Client) -> None:
     first = builders.run()
     html = page(viewer, "steps", first, builders.another_run(first, seed=2))
