@@ -260,10 +260,10 @@ def pane_row_html(row: ShownRow, column: int, frame: Frame) -> SafeString:
     )
 
 
-def pane_band_html(run: int) -> SafeString:
-    """That a run parts from another one here, in its pane."""
+def pane_band_html(run: int, row: int) -> SafeString:
+    """That a run parts from another one in this row, in its pane."""
     return safe(
-        f'<li class="band" id="divergence-{run}" data-divergence tabindex="-1">{icon("branch")}'
+        f'<li class="band" id="divergence-{run}-{row}" data-divergence tabindex="-1">{icon("branch")}'
         f"<b>First sustained divergence</b></li>"
     )
 
@@ -306,10 +306,10 @@ def band_html(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame, *, 
 def parting_words(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame) -> str:
     """ "after step 5. A searches a.py, B edits a.py; they come back to no common way.", as markup."""
     both = (parting.base, parting.column)
-    did = ", ".join(_did(rows[parting.row :], column, frame) for column in both)
+    did = ", ".join(_did(rows[parting.row :], column, frame, parting.path) for column in both)
     if parting.because == "files":
         path = f"<code>{visible_html(one_line(parting.path, 120))}</code>"
-        why = f"{path} is edited in another way here and stays different to the end"
+        why = f"{path} is different from here to the end"
     else:
         why = "they come back to no common way"
     return f"{_after(rows[: parting.row], both, frame)}. {did}; {why}."
@@ -331,22 +331,26 @@ def _after(before: Sequence[ShownRow], columns: Sequence[int], frame: Frame) -> 
     return f"after {' and '.join(told)}"
 
 
-def _did(rows: Sequence[ShownRow], column: int, frame: Frame) -> str:
+def _did(rows: Sequence[ShownRow], column: int, frame: Frame, path: str) -> str:
     letter = frame.letters[column]
     step = next((step for row in rows if (step := row.steps[column]) is not None), None)
     if step is None:
         return f"{letter} {'has ended' if frame.ended[column] else 'has done no more so far'}"
-    return f"{letter} {doing(step)}"
+    return f"{letter} {doing(step, path)}"
 
 
-def doing(step: ShownStep) -> str:
-    """What a step does, as a verb and its object in markup: "edits <code>zones.py</code>"."""
+def doing(step: ShownStep, path: str = "") -> str:
+    """What a step does, as a verb and its object in markup: "edits <code>zones.py</code>".
+
+    `path`: of several files the one that is named.
+    """
     if step.kind == "final":
         return "ends with its answer"
     paths: Mapping[str, Sequence[str]] = {"edit": step.action.edits, "read": step.action.reads}
     files = paths.get(step.kind, ())
     lens = step.icon == "lens"
-    named = f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else "".join(files)
+    first = path if path in files else "".join(files[:1])
+    named = f"{first} and {len(files) - 1} more" if len(files) > 1 else first
     about = step.argument if lens or not named else named
     verb = {"edit": "edits", "read": "searches" if lens else "reads", "test": "runs tests:"}.get(
         step.kind, "runs"

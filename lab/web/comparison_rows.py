@@ -124,10 +124,14 @@ def pane_html(
         parts.append(_pane_edge(side, frame, run, "before", start, _number(shown[0], column)))
     last = rows[start - 1].index if start else -1
     for row in shown:
-        if any(last < begin <= row.index for begin in begins):
-            parts.append(markup.pane_band_html(run))
+        parts += [markup.pane_band_html(run, begin) for begin in sorted(begins) if last < begin <= row.index][
+            :1
+        ]
         parts.append(markup.pane_row_html(row, column, frame))
         last = row.index
+    if end >= len(rows):
+        # It parts by what the other one did after its own end.
+        parts += [markup.pane_band_html(run, begin) for begin in sorted(begins) if begin > last][:1]
     if after and len(rows) > end and shown:
         parts.append(_pane_edge(side, frame, run, "after", len(rows) - end, _number(shown[-1], column)))
     return markup.items_html(parts)

@@ -96,6 +96,11 @@ def test_what_a_model_wrote_is_text_in_rows_bands_and_the_map() -> None:
     assert "\u202e" not in html
 
 
+def test_of_several_files_the_band_names_the_one_for_which_the_parting_counts() -> None:
+    step = Step(1, kind="edit", action=Action("edit", "s", "a", "", (), ("scratch.txt", "zones.py")))
+    assert words_of(markup.doing(step, "zones.py")) == "edits zones.py and 1 more"
+
+
 @pytest.mark.parametrize(
     ("step", "does"),
     [
@@ -127,7 +132,7 @@ def test_the_band_says_after_which_step_the_runs_part_and_why_it_counts() -> Non
         "after step 5. A runs ls , B runs make ; they come back to no common way."
     )
     files = Parting(1, because="files", path="zones.py")
-    assert "zones.py is edited in another way here" in words_of(markup.parting_words(files, rows, FRAME))
+    assert "zones.py is different from here to the end" in words_of(markup.parting_words(files, rows, FRAME))
     ended = words_of(markup.parting_words(Parting(1), rows[:2], FRAME))
     assert "B has ended" in ended
     assert words_of(markup.parting_words(Parting(0), rows, FRAME)).startswith("at the first step.")
