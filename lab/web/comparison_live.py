@@ -11,7 +11,6 @@ from http import HTTPStatus
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from lab.engine.errors import InvalidValueError
@@ -64,7 +63,7 @@ def _without(side: SideBySide, run: int) -> str:
     return ",".join(rest) if len(rest) > 1 else ""
 
 
-def _rows(request: HttpRequest, side: SideBySide) -> SafeString:
+def _rows(request: HttpRequest, side: SideBySide) -> str:
     """The rows from `from` to `to` with links to what lies around them; only those of `folded` are folded."""
     rows = side.layout.rows
     folded: set[int] = set()
@@ -88,7 +87,7 @@ def _index(side: SideBySide, text: str) -> int | None:
         return None
 
 
-def _panes(side: SideBySide, asked: list[str]) -> list[tuple[int, str, SafeString]]:
+def _panes(side: SideBySide, asked: list[str]) -> list[tuple[int, str, str]]:
     """The panes of the runs that are named, each from its first step to its last, or on to the end."""
     found = []
     for text in asked[: len(side.columns)]:
