@@ -31,7 +31,8 @@ const letterOf = (run) => document.querySelector(`#head-${run} .letter`)?.textCo
 function take(message) {
   if (!message.runs) return;
   for (const run of known.keys()) {
-    const now = message.runs[run] ?? { status: "ended" }; // one that was removed does nothing any more
+    const now = message.runs[run];
+    if (!now) { end(`Run ${run} was removed.`); return; }
     const before = known.get(run);
     if (now.seq !== before.seq || (before.status !== undefined && now.status !== before.status)) { stale = true; summaryIsStale = true; }
     known.set(run, now);
@@ -55,6 +56,7 @@ async function refresh() {
   const asked = address(summary);
   const { html } = await part(asked);
   fetching = false;
+  if (complete) return;
   if (html === undefined) { stale = true; soon(AGAIN_MS); return; }
   // The reader went on to other rows, or folded some, while it was on its way.
   if (asked !== address(summary)) { stale = true; soon(); return; }
@@ -75,13 +77,18 @@ function offer() {
   endWhenAllHave();
 }
 
-let complete = false;
 function endWhenAllHave() {
   if (complete || fetching || stale || [...known.values()].some((run) => run.status !== "ended")) return;
+  end("All runs have ended.");
+}
+
+let complete = false;
+function end(words) {
   complete = true;
+  clearTimeout(timer);
   socket.stop();
   showState("complete");
-  said.textContent = "All runs have ended.";
+  said.textContent = words;
 }
 
 // ---- what the page holds, as the server is asked for it -------------------------------------------------------

@@ -11,7 +11,7 @@ from tests import builders
 
 
 def alike(*steps: int) -> list[Run]:
-    """Runs of one task that do the same in so many steps each; the last one goes on, the others have ended."""
+    """Runs of one task that do the same in so many steps each; all but the last have ended."""
     first = builders.run()
     runs = [first, *(builders.another_run(first, seed=seed) for seed in range(2, len(steps) + 1))]
     for run, count in zip(runs, steps, strict=True):
@@ -54,14 +54,13 @@ def test_heads_map_and_every_row_come_from_the_first_that_the_page_holds(viewer:
 
 def test_only_what_the_page_has_folded_is_folded(viewer: Client) -> None:
     first, _ = runs = alike(5, 5)
-    folded = news(viewer, f"{query(runs)}&folded={first.pk}.2:2")
-    rows = [f"row-{first.pk}-{step}" for step in (1, 4, 5)]
-    assert names(folded)[:4] == [rows[0], f"stretch-{first.pk}-2", *rows[1:]]
-    # A row that has come to differ comes out of the stretch.
-    builders.append(runs[1], *builders.bash_step(6, "grep 6 -r src", "found"))
-    wide = news(viewer, f"{query(runs)}&folded={first.pk}.4:900")
-    assert f"stretch-{first.pk}-4" in names(wide)
-    assert f"row-{first.pk}-6" in names(wide)
+    folded = news(viewer, f"{query(runs)}&folded={first.pk}.2:3")
+    rows = [f"row-{first.pk}-{step}" for step in (1, 5, 6)]
+    assert names(folded) == [rows[0], f"stretch-{first.pk}-2", *rows[1:]]
+    assert names(news(viewer, query(runs))) == [f"row-{first.pk}-{step}" for step in range(1, 7)]
+    # What is not alike is never in a stretch.
+    wide = news(viewer, f"{query(runs)}&folded={first.pk}.1:900")
+    assert names(wide) == [f"stretch-{first.pk}-1", rows[-1]]
 
 
 def test_where_a_run_that_goes_on_has_not_come_is_no_gap(viewer: Client) -> None:
@@ -89,7 +88,7 @@ def test_a_pane_comes_from_its_first_step_to_its_last_or_on_to_the_end(viewer: C
     assert names(panes[1][1])[-1] == f"row-{live.pk}-2"
 
 
-def test_nonsense_is_passed_over_and_what_is_gone_is_not_found(viewer: Client) -> None:
+def test_nonsense_is_passed_over_and_an_address_without_two_runs_is_refused(viewer: Client) -> None:
     first, _ = runs = alike(3, 1)
     rows = [f"row-{first.pk}-{step}" for step in range(1, 5)]
     for nonsense in ("from=x&to=-1", "from=7.7", "folded=,x:y,1.1:z,:,9", f"folded={first.pk}.99:3", "at=x"):
@@ -99,7 +98,7 @@ def test_nonsense_is_passed_over_and_what_is_gone_is_not_found(viewer: Client) -
     beyond = query(runs).replace("/live", "/rows") + f"&scroll=apart&column={first.pk}&after={first.pk}.900"
     assert viewer.get(beyond).content == b""
     for address in ("/compare/live", f"{query(runs)},987654321", f"/compare/live?runs={first.pk}"):
-        assert viewer.get(address).status_code == 404
+        assert viewer.get(address).status_code == 400
 
 
 def test_runs_without_a_step_have_no_rows_yet(viewer: Client) -> None:
