@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.harmed_lab import HarmedLab
 from tests.e2e.oracle import problems
-from tests.e2e.person import somebody
+from tests.e2e.person import Person, somebody
 from tests.e2e.stories import Story
 from tests.whole_lab import wait_for
 
@@ -34,6 +34,12 @@ def unharmed(lab: HarmedLab) -> Story:
     (story,) = lab.run([[]], seconds=180)
     assert problems(story) == []
     return story
+
+
+@pytest.fixture(scope="module")
+def person(lab: HarmedLab) -> Person:
+    """Somebody who is signed in before anything is launched: that takes seconds, in which runs go on."""
+    return somebody(lab)
 
 
 def launched(lab: HarmedLab, count: int) -> tuple[list[int], int]:
@@ -69,14 +75,14 @@ def check(lab: HarmedLab, runs: Sequence[int], unharmed: Story) -> list[Story]:
 
 
 def test_an_experiment_stops_near_its_budget_and_everything_goes_on_when_that_is_raised(
-    lab: HarmedLab, unharmed: Story
+    lab: HarmedLab, unharmed: Story, person: Person
 ) -> None:
     whole = unharmed.facts["input_total"] + unharmed.facts["output_total"]
     largest = max(call["input_total"] + call["output_total"] for call in unharmed.calls)
     runs, experiment = launched(lab, 4)
     asks, budget = f"/experiments/{experiment}/ask", 2 * whole
-    somebody(lab).send(f"{asks}/pause/")
-    somebody(lab).send(f"{asks}/budget/", max_tokens=budget, goes_on="on")
+    person.send(f"{asks}/pause/")
+    person.send(f"{asks}/budget/", max_tokens=budget, goes_on="on")
     assert state(lab, experiment) == "active"
 
     wait_until_it_stands(lab, experiment)
@@ -86,9 +92,9 @@ def test_an_experiment_stops_near_its_budget_and_everything_goes_on_when_that_is
     assert because.startswith(f"the budget of {budget:,} tokens is reached: ")
     reasons = lab.query("SELECT DISTINCT exit_reason FROM lab_run WHERE experiment_id = ?", experiment)
     assert set(reasons) <= {("",), ("agent",)}
-    assert "is reached" in somebody(lab).read(f"{asks}/budget/")
+    assert "is reached" in person.read(f"{asks}/budget/")
 
-    somebody(lab).send(f"{asks}/budget/", max_tokens=100 * whole, goes_on="on")
+    person.send(f"{asks}/budget/", max_tokens=100 * whole, goes_on="on")
     lab.wait_until_ended(runs, seconds=360)
     stories = check(lab, runs, unharmed)
     continued = [one for story in stories for one in story.of("attempt_continued")]
@@ -99,15 +105,15 @@ def test_an_experiment_stops_near_its_budget_and_everything_goes_on_when_that_is
 
 
 def test_workers_that_are_killed_while_their_experiment_is_being_paused_lose_nothing(
-    lab: HarmedLab, unharmed: Story
+    lab: HarmedLab, unharmed: Story, person: Person
 ) -> None:
     runs, experiment = launched(lab, 4)
     calls = "SELECT COUNT(*) FROM lab_event WHERE kind = 'model_call_finished' AND run_id >= ?"
     wait_for(lambda: lab.value(calls, min(runs)) >= 8, what="some steps", seconds=180)
-    somebody(lab).send(f"/experiments/{experiment}/ask/pause/")
+    person.send(f"/experiments/{experiment}/ask/pause/")
     os.kill(lab.child("celery", "--queues runs"), signal.SIGKILL)
     wait_until_it_stands(lab, experiment)
-    somebody(lab).send(f"/experiments/{experiment}/ask/resume/")
+    person.send(f"/experiments/{experiment}/ask/resume/")
     lab.wait_until_ended(runs, seconds=360)
     check(lab, runs, unharmed)
     assert state(lab, experiment) == "ended"
