@@ -142,14 +142,20 @@ def project(alignment: Alignment, columns: Sequence[int]) -> Alignment:
 def sign(a: Action, b: Action) -> Sign | None:
     """How two steps relate; None: they have nothing in common and are never aligned.
 
-    Equal arguments are "=" only with an equal result that is known; a final answer is its own result.
+    Equal arguments are "=" only with an equal result that is known; a final answer is its own result. Steps
+    of several calls are alike when one of the calls is the same action.
     """
     if a.kind != b.kind:
         return None
     if a.subject != b.subject:
-        return Sign.OTHER
+        return Sign.OTHER if calls_of(a).isdisjoint(calls_of(b)) else Sign.ALIKE
     known = bool(a.result) or a.kind == "final"
     return Sign.EQUAL if known and (a.arguments, a.result) == (b.arguments, b.result) else Sign.ALIKE
+
+
+def calls_of(step: Action) -> frozenset[str]:
+    """What is called in a step: several calls that run beside one another are joined in its subject."""
+    return frozenset(step.subject.split(" + "))
 
 
 def _merged(contents: Sequence[tuple[Action, ...]]) -> list[_Row]:
@@ -364,6 +370,8 @@ def why(a: Action, b: Action) -> str:
         return f"nothing in common: {_short(a.subject)}; {_short(b.subject)}"
     if found is Sign.OTHER:
         return _why_other(a, b)
+    if a.subject != b.subject:
+        return _why_partly(a, b)
     call, outcome = _CALLS.get(a.kind, ("call", "output"))
     if a.arguments != b.arguments:
         same_outcome = f", same {outcome}" if a.result and a.result == b.result else ""
@@ -377,6 +385,12 @@ def why(a: Action, b: Action) -> str:
     if a.result or b.result:
         return f"same {call}, one has not ended yet or its {outcome} is not known"
     return f"same {call}, {outcome} of both not known"
+
+
+def _why_partly(a: Action, b: Action) -> str:
+    both = _short(" + ".join(sorted(calls_of(a) & calls_of(b))))
+    alone = (_short(" + ".join(sorted(calls_of(one) - calls_of(other)))) for one, other in ((a, b), (b, a)))
+    return f"both {both}; beside it: {'; '.join(more or 'nothing' for more in alone)}"
 
 
 def _why_other(a: Action, b: Action) -> str:

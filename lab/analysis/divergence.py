@@ -34,7 +34,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from lab.analysis.alignment import Action, Alignment, Sign, project, sign
+from lab.analysis.alignment import Action, Alignment, Sign, calls_of, project, sign
 
 # So many rows alike in sequence are a common way; fewer come about by chance (both look at one file again).
 _TOGETHER = 3
@@ -245,18 +245,13 @@ def _by_way(
     return Divergence(pairs[start].place, "way")
 
 
-def _calls(step: Action) -> frozenset[str]:
-    """What is called in a step: several calls that run beside one another are joined in its subject."""
-    return frozenset(step.subject.split(" + "))
-
-
 def _done(steps: Iterable[Action | None]) -> frozenset[str | tuple[str, str]]:
     """What a run does: subjects of calls, and with their arguments edits too."""
     return frozenset(name for step in steps if step is not None for name in _names(step))
 
 
 def _names(step: Action) -> Iterable[str | tuple[str, str]]:
-    return [(step.subject, step.arguments)] if step.edits else _calls(step)
+    return [(step.subject, step.arguments)] if step.edits else calls_of(step)
 
 
 def _own(
@@ -277,13 +272,10 @@ def _own(
 
 
 def _is_common(pair: _Pair) -> bool:
-    """Whether the row has the sign = or ≈, or steps of several calls of which one at least is the same."""
+    """Whether the row has the sign = or ≈."""
     if pair.one is None or pair.other is None:
         return False
-    found = sign(pair.one, pair.other)
-    return found in (Sign.EQUAL, Sign.ALIKE) or (
-        found is Sign.OTHER and not _calls(pair.one).isdisjoint(_calls(pair.other))
-    )
+    return sign(pair.one, pair.other) in (Sign.EQUAL, Sign.ALIKE)
 
 
 def _is_routine(step: Action) -> bool:

@@ -214,6 +214,12 @@ SAME = shell("make", "all", "built")
             "same file src/a.py, in another way",
         ),
         (grep("one"), grep("two"), Sign.OTHER, "both search, other pattern: grep one; grep two"),
+        (
+            grep("one + grep two"),
+            grep("two"),
+            Sign.ALIKE,
+            "both grep two; beside it: grep one; nothing",
+        ),
         (shell("make"), shell("tox"), Sign.OTHER, "both run a command, other target: make; tox"),
         (answer("a"), answer("a"), Sign.EQUAL, "same final answer"),
         (answer("a"), answer("b"), Sign.ALIKE, "both answer, other words"),
