@@ -247,6 +247,9 @@ def test_a_chosen_run_can_be_left_out_and_six_leave_no_room(viewer: Client) -> N
     text = viewer.get(f"/compare/?runs={six}&choose=1").content.decode()
     assert "no more fit side by side" in text
     assert offered(text) == []
+    mistaken = page(viewer, f"{six},x", status=400)
+    assert typed(mistaken) == "x"
+    assert ticked(mistaken) == [run.pk for run in runs[:6]]
     rest = ",".join(str(run.pk) for run in runs[1:6])
     assert f'href="/compare/?runs={rest}&amp;choose=1"' in text
     assert offered(viewer.get(f"/compare/?runs={rest}&choose=1").content.decode()) == [
