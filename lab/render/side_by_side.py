@@ -169,7 +169,9 @@ def _gap(row: ShownRow, frame: Frame, column: int) -> str:
     if not frame.recorded[column]:
         return _unrecorded(column)
     if frame.is_to_come(row, column):
-        return f'<span class="gap later" data-c="{column}"><span class="quiet">not there yet</span></span>'
+        # Seen once, below the newest step; read aloud in each row.
+        name = "quiet" if row.index == frame.reached[column] + 1 else "visually-hidden"
+        return f'<span class="gap later" data-c="{column}"><span class="{name}">not there yet</span></span>'
     return f'<span class="gap" data-c="{column}"></span>'
 
 
