@@ -120,6 +120,8 @@ def purge(*, secret: Secret, person: str, reason: str) -> Found:
     _touch_mark()
     _remove_bodies(secret, record, found)
     _replace_in_rows(secret, record, found)
+    # What other processes have made meanwhile of rows as they were: pages load themselves once logs tell.
+    _touch_mark()
     _tell_logs(record, found)
     found.gone = _leave_no_old_copies()
     found.files = list(_files_with(secret))

@@ -219,6 +219,30 @@ def test_a_page_in_memory_is_rendered_anew_and_one_that_is_open_is_told_to_load_
     assert json.loads(messages.steps(batch).text)["reload"] is True
 
 
+def test_what_was_rendered_while_it_was_looked_for_is_not_shown_again_when_logs_tell_of_it(
+    secret_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = leaky()
+    shown: list[str] = []
+
+    def watched(name: str) -> None:
+        step = getattr(purges, name)
+
+        def stepping(*arguments: Any) -> Any:
+            done = step(*arguments)
+            shown.append("".join(fragment.html for fragment in trajectories.window(run_id=run.pk).fragments))
+            return done
+
+        monkeypatch.setattr(purges, name, stepping)
+
+    watched("_remove_bodies")
+    watched("_tell_logs")
+    purge(secret_file)
+    before, told = shown
+    assert "horse/battery" in before
+    assert "horse/battery" not in told
+
+
 def test_a_run_that_a_worker_holds_is_named_and_its_log_left_to_the_worker(secret_file: Path) -> None:
     run = leaky()
     far = timezone.now() + dt.timedelta(hours=1)
