@@ -74,12 +74,16 @@ class StepOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The steps of a run's newest attempt in order; `until` is the last number of the log that was read."""
+    """The steps of a run's newest attempt in order; `until` is the last number of the log that was read.
+
+    `purges`: how often a leaked secret was taken out of the log.
+    """
 
     run: int
     attempt: int
     until: int
     steps: tuple[StepOutline, ...]
+    purges: int = 0
 
 
 _ARGUMENT_CHARACTERS = 240
@@ -151,7 +155,8 @@ def _events_after(
         default=Value(""),
         output_field=TextField(),
     )
-    found = Event.objects.filter(reduce(or_, spans), Q(step__isnull=False) | Q(kind="sandbox_started"))
+    beside = Q(kind__in=("sandbox_started", _PURGED))
+    found = Event.objects.filter(reduce(or_, spans), Q(step__isnull=False) | beside)
     rows = found.order_by("run", "seq").values_list("run", "seq", "attempt", "step", "kind", "at", text)
     left = {one.run: one for one in readings}
     for run, of_run in groupby(rows.iterator(), key=itemgetter(0)):
@@ -222,6 +227,7 @@ def _others_read(*names: str) -> Callable[[JSONObject], JSONObject]:
 
 _CALL = ("index", "call_id", "tool", "executor", "malformed", "again")
 _END = ("index", "failed", "submitted", "exit_code", "timed_out", "out_of_memory", "seconds")
+_PURGED = "secret_purged"
 # By kind; of other events only that they belong to their step.
 _READERS: dict[str, Callable[[JSONObject], JSONObject]] = {
     "model_call_finished": _reply_read,
@@ -289,13 +295,15 @@ class _Reading:
 
     def with_events(self, events: Sequence[LogEvent], *, until: int) -> _Reading:
         """The reading once these events, which follow what was read, are read too."""
-        groups = group([*self.open, *events])
+        acting = [event for event in events if event.kind != _PURGED]
+        purges = self.outline.purges + len(events) - len(acting)
+        groups = group([*self.open, *acting])
         newest = max((at for at, members in enumerate(groups) if members[0].step is not None), default=0)
         closed, before = _folded(groups[:newest], self.before)
         last, _ = _folded(groups[newest:], before)
         done = (*self.done, *closed)
         still_open = tuple(event for members in groups[newest:] for event in members)
-        outline = Outline(self.run, self.attempt, until, (*done, *last))
+        outline = Outline(self.run, self.attempt, until, (*done, *last), purges)
         return _Reading(self.run, self.attempt, until, done, still_open, before, outline)
 
     @property

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from lab.analysis import alignment, divergence
 from lab.analysis.alignment import Alignment, Sign
+from lab.services import trajectories
 from lab.services.comparison_asks import Place
 from lab.services.outlines import Outline, StepOutline
 
@@ -110,6 +111,15 @@ class _Kept(NamedTuple):
 # Guarded by the lock: pages of several threads lay out at the same time.
 _lock = threading.Lock()
 _layouts: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
+
+
+def _forget() -> None:
+    with _lock:
+        _layouts.clear()
+
+
+# One of runs that nobody asks for again would hold for good what was purged from them.
+trajectories.also_forget(_forget)
 
 
 def layout(

@@ -117,12 +117,15 @@ function address(summary) {
 // ---- taking over ----------------------------------------------------------------------------------------------
 
 const cellsOf = (unit) => [...unit.querySelectorAll(":scope > details > summary > .cell")].map((cell) => cell.id);
+const purgesIn = (root) => [...root.querySelectorAll(".head[data-purges]")].reduce((sum, head) => sum + Number(head.dataset.purges), 0);
 const unitOfCells = (ids) => ids.map((id) => document.getElementById(id)?.closest(".unit")).find(Boolean) ?? null;
 
 function takeOver(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   const fresh = template.content;
+  // A leaked secret was purged: nothing that this page shows may stay.
+  if (purgesIn(fresh) > purgesIn(document)) { location.reload(); return; }
   const keep = anchor();
   const focused = standsIn();
   for (const list of document.querySelectorAll("#rows, .pane > .aligned")) {

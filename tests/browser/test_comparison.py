@@ -46,6 +46,13 @@ if run.status != "ended":
     builders.append(run, *builders.final_step(step), *builders.ending(outcome="resolved", steps=step))
 """
 
+PURGED = """
+from lab.engine.events import SecretPurged
+from lab.services import log
+event = SecretPurged(purge=1, person="alice", reason="leaked", events=[])
+log.append(run_id=arguments[0], attempt=1, lease_token=None, events=[event])
+"""
+
 
 @pytest.fixture
 def runs(tab: Tab) -> Iterator[tuple[int, int, int]]:
@@ -86,6 +93,18 @@ def test_a_column_grows_while_what_is_read_stays_where_it_is(tab: Tab, runs: tup
     expect(page.locator(".gap.later")).to_have_count(0)
     expect(stands.locator("summary").first).to_be_focused()
     assert tab.not_reloaded
+
+
+def test_a_page_that_is_open_loads_itself_when_a_secret_was_purged(
+    tab: Tab, runs: tuple[int, int, int]
+) -> None:
+    _, ended, live = runs
+    page = tab.open(f"/compare/?runs={ended},{live}&fold=none")
+    expect(page.locator("#live-state")).to_contain_text("Live")
+    tab.mark()
+    tab.lab.program(PURGED, ended)
+    expect(page.locator(f'#head-{ended}[data-purges="1"]')).to_be_attached()
+    assert not tab.not_reloaded
 
 
 def test_runs_of_a_list_are_ticked_and_put_side_by_side(tab: Tab, runs: tuple[int, int, int]) -> None:
