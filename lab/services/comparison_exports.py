@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.utils.safestring import SafeString
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Role, Run
@@ -64,7 +63,7 @@ class FileComparison:
             (column.letter, side) for column, side in zip(self.columns, self.comparison.sides, strict=True)
         ]
 
-    def bodies(self, rows: Sequence[Row]) -> Iterator[tuple[Row, SafeString]]:
+    def bodies(self, rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
         """The rows with what opens below each, read from the logs a few at a time."""
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]

@@ -14,7 +14,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
-from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from lab import __version__
@@ -143,7 +142,7 @@ class FileText:
         yield self._part("left_out", {"found": self._found, "room": room, **_bounds()}).encode()
         yield self._after.encode()
 
-    def _row(self, row: Row, body: SafeString | None) -> bytes:
+    def _row(self, row: Row, body: str | None) -> bytes:
         """A row that opens; without `body` it says that there was no room for what it opens."""
         inside = NO_ROOM if body is None else body
         return self._alone(rendered.row_html(row, self._frame, body=inside)).encode()
@@ -160,7 +159,7 @@ class FileText:
             markup += folded_html(len(unit.rows), stretch_words(unit))
         return self._alone(markup).encode()
 
-    def _map(self) -> SafeString:
+    def _map(self) -> str:
         rows = self._found.rows
         context = {
             "minimap": map_html(self._found.side),
@@ -182,7 +181,7 @@ class FileText:
             self._frame.letters,
         )
 
-    def _part(self, name: str, context: dict[str, Any]) -> SafeString:
+    def _part(self, name: str, context: dict[str, Any]) -> str:
         return self._alone(render_to_string(f"comparisons/_export_{name}.html", context))
 
     def _head_context(self, request: HttpRequest, query: str) -> dict[str, Any]:
@@ -275,12 +274,12 @@ def _sheet(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _style() -> tuple[SafeString, str]:
+def _style() -> tuple[str, str]:
     return style_element(_sheet(name) for name in _SHEETS)
 
 
 @lru_cache(maxsize=1)
-def _symbols() -> SafeString:
+def _symbols() -> str:
     folder: Path = settings.STATICFILES_DIRS[0]
     return symbols((folder / "icons.svg").read_text())
 
