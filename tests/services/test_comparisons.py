@@ -301,9 +301,9 @@ def test_numbers_of_runs_are_read_as_people_write_them(texts: list[str], numbers
     assert comparisons.asked_numbers(texts) == numbers
 
 
-@pytest.mark.parametrize("text", ["12,abc", "-1", "1.5", "١٢", "12345678901", "1,2,3,4,5,6,7,8,9"])
+@pytest.mark.parametrize("text", ["12,abc", "-1", "1.5", "١٢", "9" * 20, "1,2,3,4,5,6,7,8,9"])
 def test_what_names_no_runs_is_refused_with_what_to_write(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"write numbers as in 12,15|leave 1 out"):
+    with pytest.raises(InvalidValueError, match=r"write numbers as in 12,15|leave 3 out"):
         comparisons.asked_numbers([text])
 
 
@@ -311,14 +311,6 @@ def test_a_run_that_does_not_exist_is_named() -> None:
     run = builders.run()
     with pytest.raises(InvalidValueError, match="999999"):
         comparisons.find_runs([run.pk, 999_999])
-
-
-def test_the_other_runs_of_the_task_are_offered_newest_first() -> None:
-    run = builders.run()
-    second, third = (builders.another_run(run, seed=seed) for seed in (2, 3))
-    builders.run()
-    assert comparisons.offered([run]) == [third, second]
-    assert comparisons.offered([run, third]) == [second]
 
 
 def test_the_lights_of_arms_say_which_are_alike() -> None:

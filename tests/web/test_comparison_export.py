@@ -112,14 +112,15 @@ def two_runs(*, output: str = "42 passed", other: str = "41 passed") -> list[Run
             run,
             *builders.bash_step(1, "ls", "a.py\nb.py"),
             *builders.bash_step(2, "cat a.py", "import os"),
-            *builders.bash_step(3, "grep -rn utc .", "a.py:1: utc"),
+            *builders.bash_step(3, "cat c.py", "import sys"),
+            *builders.bash_step(4, "grep -rn utc .", "a.py:1: utc"),
             *(
-                builders.edit_step(4)
+                builders.edit_step(5)
                 if outcome == "resolved"
-                else builders.bash_step(4, "cat b.py", "import re")
+                else builders.bash_step(5, "cat b.py", "import re")
             ),
-            *builders.bash_step(5, "python -m pytest -q", last),
-            *builders.final_step(6, f"Done. {last}"),
+            *builders.bash_step(6, "python -m pytest -q", last),
+            *builders.final_step(7, f"Done. {last}"),
             *ending(outcome),
         )
     return [Run.objects.get(pk=run.pk) for run in (first, second)]
@@ -127,7 +128,7 @@ def two_runs(*, output: str = "42 passed", other: str = "41 passed") -> list[Run
 
 def ending(outcome: str) -> list[Event]:
     """How a run ends; one that resolves nothing leaves another patch."""
-    found = builders.ending(outcome=outcome, steps=6)
+    found = builders.ending(outcome=outcome, steps=7)
     if outcome == "resolved":
         return found
     patch = builders.PATCH.replace("candidate + timedelta", "candidate - timedelta")
@@ -150,7 +151,7 @@ def saved(client: Client, *runs: Run, more: str = "&save=1") -> str:
 def test_a_file_holds_what_was_compared_and_every_row_with_what_opens_below_it(viewer: Client) -> None:
     first, second = two_runs()
     file = read(saved(viewer, first, second))
-    assert [f"row-{first.pk}-{step}" for step in range(1, 7)] == [
+    assert [f"row-{first.pk}-{step}" for step in range(1, 8)] == [
         name for name in file.ids if name.startswith(f"row-{first.pk}-")
     ]
     for words in (
@@ -252,7 +253,7 @@ def test_a_file_has_a_bound_and_says_what_had_no_room(
     assert len(text.encode()) <= bound
     file = read(text)
     assert file.offences == []
-    assert f"row-{runs[0].pk}-6" in file.ids
+    assert f"row-{runs[0].pk}-7" in file.ids
     assert re.search(r"The file would have passed .*what opens below \d rows? is left out", file.text)
     monkeypatch.setattr(comparison_export, "MOST_BYTES", 1)
     assert re.search(r"and \d+ rows? whole|: \d+ rows? whole", read(saved(viewer, *runs)).text)
