@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from lab.models import Event, Run
+from lab.models import Run
 from lab.services import outlines, purges, side_by_side_rows
 from tests.services.test_purges import LEAKED, leaky, purge
 
