@@ -124,14 +124,14 @@ def _first(text: str, runs: Sequence[int]) -> tuple[int, ...]:
     if not text:
         return ()
     parts = text.split(",")
-    known = all(_is_number(part) and int(part) in runs for part in parts)
-    if not known or len(parts) != 2 or len(set(parts)) != 2:
+    found = tuple(int(part) for part in parts if _is_number(part))
+    if not len(parts) == len(found) == len(set(found)) == 2 or not set(found) <= set(runs):
         raise InvalidValueError(
             "first",
             as_typed(text),
             f"are not two of the runs shown; choose two of {', '.join(map(str, runs))}",
         )
-    return tuple(int(part) for part in parts)
+    return found
 
 
 def _is_number(text: str) -> bool:

@@ -98,6 +98,15 @@ def test_the_pair_that_is_chosen_stands_first_and_letters_stay() -> None:
     assert side.asked.address() == f"?runs={first.pk},{second.pk},{third.pk}&first={third.pk},{second.pk}"
 
 
+@pytest.mark.parametrize("first", ["12,12", "12,012", "12", "12,15,18", "12,99", "12,x", ",", "12,15,"])
+def test_a_pair_is_two_of_the_runs_shown(first: str) -> None:
+    said = comparison_asks.asked([12, 15, 18], {"first": first})
+    assert said.order == (12, 15, 18)
+    (problem,) = said.problems
+    assert problem.field == "first"
+    assert "are not two of the runs shown; choose two of 12, 15, 18" in str(problem)
+
+
 def test_an_address_says_what_was_asked_for_and_nothing_more() -> None:
     said = comparison_asks.asked([12, 15], {"by": "number", "at": "12.7", "open": "15.3", "fold": "equal"})
     assert said.address() == "?runs=12,15&by=number&at=12.7&open=15.3"
