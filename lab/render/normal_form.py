@@ -97,7 +97,6 @@ def path_in(roots: Iterable[str], path: str, folder: str = "") -> str:
 # Outputs.
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\n])")
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _PASSING = re.compile(
     r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b"
@@ -126,7 +125,12 @@ def output_of(value: object, roots: Iterable[str] = ()) -> str:
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if "\r" in text:
-        text = _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
+        text = "\n".join(map(_last_written, text.replace("\r\n", "\n").split("\n")))
     for root in (*_COMMON_ROOTS, *roots):
         text = text.replace(f"{root}/", "")
     return _without_trailing_blanks(_PASSING.sub("~", text))
+
+
+def _last_written(line: str) -> str:
+    """A line as a terminal shows it: what stands before a carriage return is overwritten by what follows."""
+    return line[line.rfind("\r", 0, len(line) - 1) + 1 :] if line else line

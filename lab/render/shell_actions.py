@@ -378,7 +378,7 @@ def patch_applied(patch: str, standing: Standing) -> Done:
 # Commands of SWE-agent, which its programs bring into the shell.
 
 _EDIT_LINES = re.compile(r"\s*edit\s+(\d+):(\d+)\s*\n(.*)", re.DOTALL)
-_END_OF_EDIT = re.compile(r"\s*^end_of_edit\s*\Z", re.MULTILINE)
+_END_OF_EDIT = "end_of_edit"
 _SCROLLS = frozenset(("goto", "scroll_up", "scroll_down"))
 _OWN_WORDS = _SCROLLS | {"open", "create", "edit", "find_file", "search_dir", "search_file", "submit"}
 _FIRST_WORD = re.compile(r"\s*([a-z_]+)(?=\s|$)")
@@ -393,7 +393,10 @@ def _of_swe_agent(command: str, standing: Standing) -> Done | None:
         lines = _EDIT_LINES.match(command)
         if lines is None:
             return None
-        return lines_edited(standing, lines[1], lines[2], _END_OF_EDIT.sub("", lines[3]))
+        text, begins, last = lines[3].rstrip().rpartition("\n")
+        return lines_edited(
+            standing, lines[1], lines[2], text if last == _END_OF_EDIT else f"{text}{begins}{last}"
+        )
     line = read_line(command)
     if len(line.commands) != 1:
         return None

@@ -14,7 +14,7 @@ from lab.analysis.alignment import Action
 from lab.render.actions import Standing, action_of
 from lab.render.command_lines import read_line
 from lab.render.fold import LogEvent, step_of
-from lab.render.normal_form import StoredText
+from lab.render.normal_form import StoredText, output_of
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 NOWHERE = Standing()
@@ -337,3 +337,12 @@ def test_arguments_nested_beyond_reading_are_an_action() -> None:
     for _ in range(5_000):
         nested = [nested]
     assert called("think", thought=nested).subject == "think"
+
+
+def test_what_a_carriage_return_overwrote_is_no_difference_and_long_lines_cost_no_more_than_short_ones() -> (
+    None
+):
+    assert output_of("10 %\r60 %\r100 %\nok\n") == output_of("100 %\nok")
+    assert output_of("a\rb\r\nc\r") == "b\nc"
+    # Looked at anew from each of its characters this line would take minutes.
+    assert len(output_of(f"a\rb{'x' * 1_000_000}\n")) == 1_000_001
