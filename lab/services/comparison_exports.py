@@ -1,6 +1,6 @@
 """Runs side by side for a file that is read without the lab: all rows, and their bodies part by part.
 
-Nothing of it is for operators alone: the gold patch and what hidden tests printed are left out for everybody.
+Nothing of it is for operators alone: the gold patch and the logs of hidden tests are left out for everybody.
 """
 
 from __future__ import annotations

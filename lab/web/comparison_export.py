@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from lab.services.exports import Export
 from lab.services.side_by_side import stretch_words
 from lab.services.side_by_side_rows import Row, Stretch, rows_of
 from lab.web import comparison_tabs
+from lab.web.comparison_patches import MOST_FILES, MOST_LINES
 from lab.web.comparison_rows import ROWS_WITH_ICONS, frame_of, map_html
 from lab.web.exports import download
 from lab.web.http import for_role, signed_in
@@ -134,8 +135,10 @@ class FileText:
         for unit in self._found.side.units:
             yield self._opening(unit)
             for row in rows_of(unit):
-                _, body = next(bodies)
-                yield room.taken(self._row(row, body)) or room.taken(self._row(row, None), whole=False)
+                # Once one had no room, what opens below the others is not even read.
+                body = None if room.is_full else next(bodies)[1]
+                whole = b"" if body is None else room.taken(self._row(row, body))
+                yield whole or room.taken(self._row(row, None), whole=False)
             yield _closing(unit)
         yield self._between.encode()
         yield self._rest.encode()
@@ -205,7 +208,8 @@ class FileText:
         _, files = comparison_tabs.context_of("files", found.runs, request)
         return files | {
             "found": found,
-            "patched": [_shown_file(file) for file in found.files],
+            "patched": list(_shown_files(found.files)),
+            "more_files": max(0, len(found.files) - MOST_FILES),
             "tests": [
                 rows_html(tests, ["none"] * len(found.columns), with_logs=False)
                 for tests in (found.differing, found.failing)
@@ -227,6 +231,11 @@ class _Room:
         self.left = left
         self.cut = 0
         self.unshown = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something had no room."""
+        return bool(self.cut or self.unshown)
 
     def taken(self, data: bytes, *, whole: bool = True) -> bytes:
         """The data where there is room for it, else nothing."""
@@ -257,9 +266,18 @@ class _ShownFile(NamedTuple):
     variants: list[_ShownVariant]
 
 
-def _shown_file(file: ComparedFile) -> _ShownFile:
+def _shown_files(files: Sequence[ComparedFile]) -> Iterator[_ShownFile]:
+    """The first files, with their diffs until there are enough lines of them."""
+    left = MOST_LINES
+    for file in files[:MOST_FILES]:
+        shown = _shown_file(file, most=min(left, _PATCH_LINES))
+        left = max(0, left - sum(variant.diff.shown for variant in shown.variants))
+        yield shown
+
+
+def _shown_file(file: ComparedFile, *, most: int) -> _ShownFile:
     sections = [variant.section for variant in file.variants]
-    diffs = shown_diffs([section.raw for section in sections], most=_PATCH_LINES)
+    diffs = shown_diffs([section.raw for section in sections], most=most)
     variants = [
         _ShownVariant(", ".join(variant.names), section.added, section.removed, notes_of(section.raw), diff)
         for variant, section, diff in zip(file.variants, sections, diffs, strict=True)

@@ -7,12 +7,15 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from lab.engine.events import Event, PatchCaptured
 from lab.models import HiddenTaskPart, Role, Run
 from lab.web import comparison_export
 from tests import builders
+from tests.parted_runs import run_of
 from tests.web import test_masked_pages
 from tests.web.test_masked_pages import KEY, SECRET
 
@@ -316,3 +319,30 @@ def test_a_file_is_read_in_a_few_queries_however_many_rows_it_has(
     runs = two_runs()
     with django_assert_max_num_queries(90):
         saved(viewer, *runs)
+
+
+def test_what_opens_below_rows_is_not_read_once_a_file_is_full(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = [f"cat part_{number}.py" for number in range(60)]
+    first = run_of(commands)
+    runs = (first, run_of(commands, like=first))
+    saved(viewer, *runs)
+    with CaptureQueriesContext(connection) as whole:
+        saved(viewer, *runs)
+    monkeypatch.setattr(comparison_export, "MOST_BYTES", 1)
+    with CaptureQueriesContext(connection) as full:
+        text = saved(viewer, *runs)
+    assert "60 rows whole" in read(text).text
+    # Two queries for each twenty rows, of which the first twenty alone are read to see that they do not fit.
+    assert len(whole) - len(full) == 4
+
+
+def test_a_file_holds_so_much_of_patches_and_no_more(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1,9 @@\n"
+    patch = "".join(section.format(f"file_{number:03}.txt") + "+line\n" * 9 for number in range(302))
+    first = run_of(["ls"], patch=patch)
+    monkeypatch.setattr(comparison_export, "MOST_LINES", 25)
+    file = read(saved(viewer, first, run_of(["ls"], like=first, patch=patch)))
+    assert "and 2 more files, which the patches in the lab hold" in file.text
+    assert file.text.count("10 more lines are left out") == 300 - 3
