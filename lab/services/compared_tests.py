@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Literal, NamedTuple, overload
 
 from django.db.models import Q
 
@@ -61,6 +62,42 @@ class ComparedTest(NamedTuple):
     results: tuple[Result | None, ...]
 
 
+# Order of its group, position, name: so a part is sorted.
+_Key = tuple[int, int, str]
+# Grading, name, group, status, position, number of the row, as the database gives them.
+_Row = tuple[int, str, str, str, int, int]
+# What one grading says, by name.
+_Side = dict[str, _Row]
+
+
+class PartOfTests(Sequence[ComparedTest]):
+    """The tests of a part in order. Each is put together when it is asked for: a page shows few of them."""
+
+    def __init__(self, part: Part, sides: Sequence[_Side], keys: list[_Key]) -> None:
+        self._part = part
+        self._sides = sides
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, place: int) -> ComparedTest: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[ComparedTest]: ...
+    def __getitem__(self, place: int | slice) -> ComparedTest | list[ComparedTest]:
+        if isinstance(place, slice):
+            return [self._test(key) for key in self._keys[place]]
+        return self._test(self._keys[place])
+
+    def _test(self, key: _Key) -> ComparedTest:
+        _, position, name = key
+        rows = [side.get(name) for side in self._sides]
+        group = next(row[2] for row in rows if row is not None)
+        results = tuple(None if row is None else Result(row[5], row[3]) for row in rows)
+        return ComparedTest(name, group, self._part, position, results)
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedTests:
     """Gradings in the order of the runs, and every test: those that differ first, then failed, then alike.
@@ -69,7 +106,7 @@ class ComparedTests:
     """
 
     gradings: list[Grading]
-    tests: dict[Part, list[ComparedTest]]
+    tests: dict[Part, PartOfTests]
 
     @property
     def graded(self) -> list[Grading]:
@@ -89,25 +126,20 @@ def compare(runs: Sequence[Run], *, letters: Sequence[str] = LETTERS) -> Compare
         for pk, verification in newest.items()
         if verification.outcome not in _BROKE_OFF  # a run of them is not graded
     }
-    places = {counted[run.pk].pk: place for place, run in enumerate(runs) if run.pk in counted}
     rows = (
-        TestResult.objects.filter(verification__in=list(places))
+        TestResult.objects.filter(verification__in=[one.pk for one in counted.values()])
         .order_by()
-        .values_list("verification_id", "pk", "test_id", "group", "status", "position")
+        .values_list("verification_id", "test_id", "group", "status", "position", "pk")
     )
-    found: dict[str, tuple[str, int, list[Result | None]]] = {}
-    sizes: dict[int, int] = {}
-    for verification, pk, test_id, group, status, position in rows.iterator(chunk_size=5_000):
-        entry = found.get(test_id)
-        if entry is None:
-            entry = found[test_id] = (group, position, [None] * len(runs))
-        entry[2][places[verification]] = Result(pk, status)
-        sizes[verification] = sizes.get(verification, 0) + 1
+    listed: dict[int, _Side] = {one.pk: {} for one in counted.values()}
+    for row in rows.iterator(chunk_size=5_000):
+        listed[row[0]][row[1]] = row
+    sides = [listed[counted[run.pk].pk] if run.pk in counted else {} for run in runs]
     gradings = [
-        _grading(run, name, newest.get(run.pk), sizes, graded=run.pk in counted)
-        for name, run in zip(letters[: len(runs)], runs, strict=True)
+        _grading(run, name, newest.get(run.pk), len(side), graded=run.pk in counted)
+        for name, run, side in zip(letters[: len(runs)], runs, sides, strict=True)
     ]
-    return ComparedTests(gradings, _sorted(found, graded=len(places)))
+    return ComparedTests(gradings, _sorted(sides, graded=len(listed)))
 
 
 def _newest(runs: Sequence[Run]) -> dict[int, Verification]:
@@ -115,9 +147,7 @@ def _newest(runs: Sequence[Run]) -> dict[int, Verification]:
     return {one.run_id: one for one in rows.defer("rewards")}
 
 
-def _grading(
-    run: Run, name: str, newest: Verification | None, sizes: Mapping[int, int], *, graded: bool
-) -> Grading:
+def _grading(run: Run, name: str, newest: Verification | None, tests: int, *, graded: bool) -> Grading:
     if newest is None:
         state: Literal["waiting", "none"] = "none" if run.status == Run.Status.ENDED else "waiting"
         return Grading(name, run.pk, badge_of(run), state, "", "", 0)
@@ -128,37 +158,35 @@ def _grading(
         state="graded" if graded else "none",
         rule=newest.rule,
         detail=one_line(newest.detail, 300),
-        tests=sizes.get(newest.pk, 0),
+        tests=tests,
     )
 
 
-def _sorted(
-    found: Mapping[str, tuple[str, int, list[Result | None]]], *, graded: int
-) -> dict[Part, list[ComparedTest]]:
-    parts: dict[Part, list[ComparedTest]] = {part: [] for part in PARTS}
-    good = _Good()
-    for test_id, (group, position, results) in found.items():
-        statuses = [result.status for result in results if result is not None]
-        part = _part(group, statuses, good, alone=graded > 1 and len(statuses) == 1)
-        parts[part].append(ComparedTest(test_id, group, part, position, tuple(results)))
-    for tests in parts.values():
-        tests.sort(key=lambda test: (_GROUP_ORDER.get(test.group, 2), test.position, test.test_id))
-    return parts
+def _sorted(sides: Sequence[_Side], *, graded: int) -> dict[Part, PartOfTests]:
+    """What the gradings say of each test, by part. Ten thousand tests have a handful of patterns."""
+    keys: dict[Part, list[_Key]] = {part: [] for part in PARTS}
+    found: dict[tuple[str | None, ...], tuple[list[_Key], int]] = {}
+    names = dict.fromkeys(chain.from_iterable(sides))
+    for name, *rows in zip(names, *(map(side.get, names) for side in sides), strict=True):
+        first = rows[0] or next(row for row in rows if row is not None)
+        group = first[2]
+        pattern = (group, *[row and row[3] for row in rows])
+        known = found.get(pattern)
+        if known is None:
+            statuses = [row[3] for row in rows if row is not None]
+            part = _part(group, statuses, alone=graded > 1 and len(statuses) == 1)
+            known = found[pattern] = (keys[part], _GROUP_ORDER.get(group, 2))
+        known[0].append((known[1], first[4], name))
+    for part_keys in keys.values():
+        part_keys.sort()
+    return {part: PartOfTests(part, sides, part_keys) for part, part_keys in keys.items()}
 
 
-class _Good(dict[tuple[str, str], bool]):
-    """Group and status -> whether that is what a grading wants, looked up ten thousand times."""
-
-    def __missing__(self, key: tuple[str, str]) -> bool:
-        group: TestGroup = "pass_to_pass" if key[0] == "pass_to_pass" else "fail_to_pass"
-        self[key] = key[1] in list(TestStatus) and passes(group, TestStatus(key[1]))
-        return self[key]
-
-
-def _part(group: str, statuses: Sequence[str], good: _Good, *, alone: bool) -> Part:
+def _part(name: str, statuses: Sequence[str], *, alone: bool) -> Part:
     if alone:
         return "apart"
-    passed = [good[group, status] for status in statuses]
+    group: TestGroup = "pass_to_pass" if name == "pass_to_pass" else "fail_to_pass"
+    passed = [status in list(TestStatus) and passes(group, TestStatus(status)) for status in statuses]
     if all(passed):
         return "alike"
     return "differs" if any(passed) else "failing"
@@ -194,7 +222,7 @@ def _said(results: Sequence[Result]) -> dict[int, tuple[str, bool]]:
 
 
 def _shown(result: Result, said: Mapping[int, tuple[str, bool]]) -> ShownResult:
-    state, icon, word = TEST_STATES.get(result.status, ("slate", "unparsed", visible_text(result.status)))
+    state, icon, word = TEST_STATES.get(result.status) or ("slate", "unparsed", visible_text(result.status))
     assertion, has_log = said.get(result.id, ("", False))
     return ShownResult(result.id, state, icon, word, assertion, has_log)
 
