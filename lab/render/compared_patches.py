@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.utils.safestring import SafeString
 
-from lab.engine.key_shapes import mask_key_shapes
+from lab.engine.key_shapes import masked_beginning
 from lab.render.numbers import MINUS
 from lab.render.text import safe, visible_html
 
@@ -50,7 +50,8 @@ def shown_diffs(sections: Sequence[str], *, most: int) -> list[ShownDiff]:
     found = []
     for place, lines in enumerate(sides):
         other = sides[0] if place else sides[1] if len(sides) > 1 else None
-        apart = {} if other is None else _apart(lines, other)
+        # Of a diff of which nothing is shown its length alone is asked for.
+        apart = {} if other is None or not most else _apart(lines, other)
         rows = [_row(line, apart.get(at)) for at, line in enumerate(lines[:most])]
         html = f'<div class="diff-lines mono" tabindex="0" dir="auto">{"".join(rows)}</div>' if rows else ""
         found.append(ShownDiff(safe(html), len(rows), len(lines) - len(rows)))
@@ -80,11 +81,11 @@ def _lines(section: str) -> list[Line]:
     """The lines of all hunks, of a diff that is cut off as far as it goes: no parser of diffs does that."""
     lines: list[Line] = []
     old = new = 0
-    body = section[:_SECTION_CHARACTERS]
-    begins = _STARTS.search(body)
+    begins = _STARTS.search(section)
     if begins is None:
         return []
-    for text in mask_key_shapes(body[begins.start() :]).removesuffix("\n").split("\n"):
+    body = masked_beginning(section[begins.start() :], _SECTION_CHARACTERS)
+    for text in body.removesuffix("\n").split("\n"):
         head = _HUNK.match(text)
         if head:
             old, new = int(head[1]), int(head[2])

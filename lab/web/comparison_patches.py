@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from lab.engine.key_shapes import masked_beginning
 from lab.models import Role
 from lab.render.compared_patches import ShownDiff, notes_of, shown_diffs
 from lab.render.numbers import plural
@@ -129,7 +130,7 @@ def _side(patch: RunPatch) -> Side:
         removed=sum(section.removed for section in files),
         notes=[f"left out: {visible_text(words)}" for words in patch.left_out],
         can_be_read=bool(patch.run) and patch.state in {"empty", "text", "diff"},
-        text=visible_text(patch.text[:TEXT_CHARACTERS]) if patch.state == "text" else "",
+        text=visible_text(masked_beginning(patch.text, TEXT_CHARACTERS)) if patch.state == "text" else "",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from lab.render.compared_patches import notes_of, shown_diffs
 
@@ -59,6 +60,22 @@ def test_text_of_a_patch_stays_text_and_keys_are_masked() -> None:
     assert "<script>" not in only.html
     assert "&lt;script&gt;" in only.html
     assert "a1B2a1B2a1B2a1B2" not in only.html
+
+
+def test_no_part_of_a_key_is_left_where_a_diff_is_cut() -> None:
+    long = section(f"+{'x ' * 199_982}", "+sk-" + "a1B2" * 12)
+    (only,) = shown_diffs([long], most=100)
+    assert "x x x" in only.html
+    assert "sk-a1" not in only.html
+
+
+def test_of_a_diff_that_is_not_shown_only_the_length_is_told() -> None:
+    ours, theirs = ["+" + "one two " * 40] * 499, ["+" + "two one " * 40] * 499
+    begins = time.perf_counter()
+    found = [shown_diffs([section(*ours), section(*theirs)], most=0) for _ in range(100)]
+    assert {(diff.html, diff.shown, diff.more) for diffs in found for diff in diffs} == {("", 0, 500)}
+    # With words matched it takes a second each.
+    assert time.perf_counter() - begins < 20
 
 
 def test_what_lines_cannot_say_is_said_in_words() -> None:

@@ -84,6 +84,16 @@ def test_patches_that_cannot_be_compared_say_why(viewer: Client) -> None:
     assert "I did &lt;b&gt;this&lt;/b&gt;." in html
 
 
+def test_no_part_of_a_key_is_left_where_a_text_is_cut(viewer: Client) -> None:
+    first = builders.run()
+    second = builders.another_run(first, seed=2)
+    patched(first, f"{'x ' * 9_996}sk-{'a1B2' * 12} is the key")
+    patched(second, "")
+    html = page(viewer, "patches", first, second)
+    assert "x x x" in html
+    assert "sk-a1" not in html
+
+
 def test_a_huge_patch_is_bounded(viewer: Client) -> None:
     first = builders.run()
     second = builders.another_run(first, seed=2)
