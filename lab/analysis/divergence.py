@@ -10,8 +10,9 @@ they do not come back:
   whoever edits it takes it back in the end (`rm`, `git checkout`); files outside the workspace count for
   nothing. An equal write of the whole file is a new beginning.
 * **way**: the first difference after the last stretch the runs went together, if from there on each of them
-  does something that the other one never does. Where files part the runs, it is looked for before that row
-  only, and one row alike that is not routine is a stretch together: as long as they do the same and have
+  does something that the other one never does. Where files part the runs, it is looked for up to that row
+  only (before it, where both edit the same file there and write other words: until then they were after the
+  same), and one row alike that is not routine is a stretch together: as long as they do the same and have
   edited nothing for good, they have not parted (after ten rows of their own it takes more, as follows).
   Where no file parts them it takes at least three rows in sequence, not all of them routine, or the same
   edit, or one such row if only one of the runs has gone off or at the very end of both. A routine ending is
@@ -119,9 +120,14 @@ def first_sustained(
     files = _by_files(pairs, differing)
     if files is None:
         return _by_way(pairs, differing, together=_TOGETHER, at_end=all(ended))
-    until_then = [pair for pair in pairs if pair.place <= files.row]
+    until_then = [pair for pair in pairs if pair.place < files.row or _parts_here(pair, files.row)]
     way = _by_way(until_then, differing, together=1, at_end=False)
     return files if way is None or way.row == files.row else way
+
+
+def _parts_here(pair: _Pair, row: int) -> bool:
+    """Whether this is the row that parts the runs by a file, and by more than the words they write."""
+    return pair.place == row and not _is_common(pair)
 
 
 def of_all(

@@ -188,6 +188,26 @@ def test_an_equal_edit_is_a_way_back() -> None:
     assert parted == Divergence(len(START) + 3, "way")
 
 
+def test_looking_around_before_both_edit_one_file_differently_is_a_detour() -> None:
+    looked = [*START, grep("def split"), read("src/b.py"), edit("src/a.py", "two"), *END]
+
+    differently = {"src/a.py": False}
+
+    assert _parted([*START, edit("src/a.py", "one"), *END], looked, differently) == Divergence(
+        5, "files", "src/a.py"
+    )
+
+
+def test_looking_around_before_an_edit_of_another_file_is_where_runs_part() -> None:
+    looked = [*START, grep("def split"), read("src/b.py"), edit("src/b.py", "two"), *END]
+
+    differently = {"src/a.py": False, "src/b.py": False}
+
+    parted = _parted([*START, edit("src/a.py", "one"), *END], looked, differently)
+
+    assert parted == Divergence(3, "way")
+
+
 def test_two_reads_in_common_are_a_way_back_only_if_files_part_the_runs_later() -> None:
     one = [*START, grep("this"), read("src/b.py"), read("src/c.py"), grep("that")]
     other = [*START, shell("make"), read("src/b.py"), read("src/c.py"), shell("tox")]
