@@ -21,6 +21,8 @@ _ABOVE = 4
 _ABOVE_AT_MOST = 8
 _SHORTEST_STRETCH = 3
 _KEPT_LAYOUTS = 32
+# A row and its steps hold some 2 KB.
+_KEPT_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,10 @@ _lock = threading.Lock()
 _layouts: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
 
 
+def _kept_rows() -> int:
+    return sum(len(kept.layout.rows) for kept in _layouts.values())
+
+
 def _forget() -> None:
     with _lock:
         _layouts.clear()
@@ -145,7 +151,7 @@ def layout(
     made = _lay_out(outlines, numbered=numbered, ended=ended, same_files=same_files)
     with _lock:
         _layouts[key] = _Kept(tuple(outlines), made)
-        while len(_layouts) > _KEPT_LAYOUTS:
+        while len(_layouts) > 1 and (len(_layouts) > _KEPT_LAYOUTS or _kept_rows() > _KEPT_ROWS):
             _layouts.popitem(last=False)
     return made
 

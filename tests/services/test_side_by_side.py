@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab.models import Run
-from lab.services import comparison_asks, comparisons, side_by_side
+from lab.services import comparison_asks, comparisons, side_by_side, side_by_side_rows
 from lab.services.comparison_asks import Asked, Place
+from lab.services.outlines import outlines_of
 from lab.services.side_by_side import SideBySide
 from lab.services.side_by_side_rows import Stretch, Window, rows_of
 from tests import builders
@@ -84,6 +85,23 @@ def test_rows_by_number_hold_equal_numbers_and_open_where_the_runs_part() -> Non
     for row in side.layout.rows:
         assert len({step.number for step in row.steps if step is not None}) == 1
     assert len(side.layout.rows) == 10
+
+
+def test_so_many_rows_are_kept_and_of_those_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side_rows, "_KEPT_ROWS", 20)
+    first, second = parted(before=5, after=10)
+
+    def laid(*, numbered: bool) -> side_by_side_rows.Layout:
+        read_now = outlines_of([first, second])
+        return side_by_side_rows.layout(
+            read_now, numbered=numbered, ended=[True, True], same_files=[None, None]
+        )
+
+    aligned = laid(numbered=False)
+    assert laid(numbered=False) is aligned
+    numbered = laid(numbered=True)
+    assert laid(numbered=True) is numbered
+    assert laid(numbered=False) is not aligned
 
 
 def test_the_pair_that_is_chosen_stands_first_and_letters_stay() -> None:
