@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from lab.models import Run
 from lab.render.text import cut_in_the_middle, visible_text
-from lab.services.compared_patches import LETTERS
+from lab.services.compared_patches import LETTERS, is_imported
 from lab.services.facts import facts_of
 from lab.services.outlines import Outline
 
@@ -67,13 +67,17 @@ class FileRow:
 
 
 class SideFacts(NamedTuple):
-    """One run's files in a line. `patched`: its patch says what it changed; otherwise steps alone do."""
+    """One run's files in a line. `patched`: its patch says what it changed; otherwise steps alone do.
+
+    `recorded`: there is a patch or a step; of what another program tells there may be neither.
+    """
 
     name: str
     run: int
     patched: bool
     changed: int
     read: int
+    recorded: bool
 
 
 class ComparedFiles(NamedTuple):
@@ -113,8 +117,9 @@ def compare(
                 patched=_is_patched(run),
                 changed=sum(one.touch == "changed" for one in side.values()),
                 read=sum(bool(one.reads) for one in side.values()),
+                recorded=bool(side or outline.steps) or not is_imported(run),
             )
-            for name, run, side in zip(letters[: len(runs)], runs, sides, strict=True)
+            for name, run, side, outline in zip(letters[: len(runs)], runs, sides, outlines, strict=True)
         ],
         rows,
     )

@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Q, Subquery
 
 from lab.engine.diffs import parse_patch
 from lab.engine.formats.to_events import NO_PATCH
-from lab.models import Attempt, Event, HiddenTaskPart, Run
+from lab.models import Attempt, Event, Experiment, HiddenTaskPart, Run
 from lab.services.blobs import BodyMissingError
 from lab.services.trajectories import text_of
 
@@ -159,7 +159,7 @@ def _patch_events(runs: Sequence[Run]) -> dict[int, Any]:
 
 def _patch(run: Run, name: str, payload: Any) -> RunPatch:
     if payload is None:
-        return RunPatch(name, run.pk, "none" if run.status == Run.Status.ENDED else "waiting")
+        return RunPatch(name, run.pk, _without_patch(run))
     left_out = tuple(str(words) for words in payload.get("left_out") or ())
     if NO_PATCH in left_out:
         return RunPatch(name, run.pk, "unrecorded")
@@ -168,6 +168,17 @@ def _patch(run: Run, name: str, payload: Any) -> RunPatch:
     except BodyMissingError as error:
         return RunPatch(name, run.pk, "gone", why=str(error))
     return _read(name, run.pk, text, left_out)
+
+
+def _without_patch(run: Run) -> State:
+    if run.status != Run.Status.ENDED:
+        return "waiting"
+    return "unrecorded" if is_imported(run) else "none"
+
+
+def is_imported(run: Run) -> bool:
+    """Whether another program tells of the run: what its file does not hold is unknown, not nothing."""
+    return run.experiment.kind == Experiment.Kind.IMPORTED
 
 
 def _read(name: str, run: int, text: str, left_out: tuple[str, ...] = ()) -> RunPatch:

@@ -20,7 +20,7 @@ from lab.services.comparison_choices import Choosing
 from lab.services.side_by_side import SideBySide
 from lab.services.side_by_side_rows import cut, unit_of, units_of
 from lab.web import comparison_rows, comparison_tabs
-from lab.web.http import for_role
+from lab.web.http import for_role, holds
 
 _MOST_FOLDED = 400
 
@@ -54,7 +54,13 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
         outlines = [column.outline for column in side.columns]
         shown = [column.run for column in side.columns]
         letters = [column.letter for column in side.columns]
-        context |= comparison_tabs.summary_of(shown, outlines, side.layout.last_common_step(), letters)
+        context |= comparison_tabs.summary_of(
+            shown,
+            outlines,
+            side.layout.last_common_step(),
+            letters,
+            may_see_gold=holds(request, Role.OPERATOR),
+        )
     return render(request, "comparisons/live.html", context)
 
 

@@ -147,10 +147,23 @@ def _files(ask: Ask) -> Context:
         "changed": [line for line in lines if line.row.changed],
         "read": [line for line in lines if not line.row.changed],
         "more": len(compared.rows) - len(shown),
+        "none": _no_file(ask.runs, compared.sides),
         "unrecorded": [side.name for side, one in zip(compared.sides, read, strict=True) if not one.steps],
         "patches_url": ask.address("patches"),
         "steps_url": ask.address("steps"),
     }
+
+
+def _no_file(runs: Sequence[Run], sides: Sequence[compared_files.SideFacts]) -> str:
+    """What stands in the place of the files where there are none."""
+    if not any(side.recorded for side in sides):
+        return "Here would be the files: what these runs read and changed is not recorded."
+    so_far = " so far" if _goes_on(runs) else ""
+    return f"Here would be the files: no run has read or changed one{so_far}."
+
+
+def _goes_on(runs: Sequence[Run]) -> bool:
+    return any(run.status != Run.Status.ENDED for run in runs)
 
 
 def _file_line(ask: Ask, row: compared_files.FileRow) -> FileLine:
@@ -178,7 +191,7 @@ def _cost(ask: Ask) -> Context:
         "sides": [(name, run.pk) for name, run in zip(LETTERS, ask.runs, strict=False)],
         "rows": compared_costs.totals(ask.runs, now=dt.datetime.now(dt.UTC)),
         "panels": [charts_compared.panel(growth, partings) for growth in compared_costs.growths(read)],
-        "partings": partings,
+        "parting_words": [_parted_words(one) for one in partings],
         "again": again,
     }
 
@@ -202,6 +215,14 @@ def _partings(runs: Sequence[Run], read: Sequence[Outline]) -> list[charts_compa
         )
         for parting in laid.partings
     ]
+
+
+def _parted_words(parted: charts_compared.Parted) -> str:
+    first, second = parted.steps
+    if not (first or second):
+        return f"{parted.names} part at the first step"
+    after = f"step {first}" if first == second else f"steps {first} and {second}"
+    return f"{parted.names} part after {after}"
 
 
 def _last_before(laid: side_by_side_rows.Layout, row: int, column: int) -> int:
@@ -234,11 +255,14 @@ def summary_of(
     outlines: Sequence[Outline],
     divergence_step: int | None,
     letters: Sequence[str] = LETTERS,
+    *,
+    may_see_gold: bool = False,
 ) -> Context:
     """What comparisons/_summary.html shows, under the name "summary": tests that differ, files, context.
 
     `divergence_step`: the number of the first run's last step before the runs part (0: at once), None where
-    they do not part. `letters`: what the runs are called, in their order.
+    they do not part. `letters`: what the runs are called, in their order. `may_see_gold`: whoever
+    reads it holds the role for that.
     """
     tests = compared_tests.compare(runs, letters=letters)
     files = compared_files.compare(runs, outlines, letters=letters)
@@ -246,21 +270,28 @@ def summary_of(
     growth = compared_costs.contexts(outlines, letters=letters)
     most = IN_SUMMARY if len(runs) < 4 else IN_SUMMARY_OF_MANY
     differing = tests.tests["differs"]
-    query = Asked(runs=tuple(run.pk for _, run in sorted(zip(letters, runs, strict=False))))
+    lettered = [run for _, run in sorted(zip(letters, runs, strict=False))]
+    query = Asked(runs=tuple(run.pk for run in lettered))
+    has_gold = compared_patches.has_gold(task_id=lettered[0].task_id)
     return {
         "summary": {
             "tests": [_summary_test(test, letters) for test in compared_tests.shown(differing[:most])],
             "tests_differ": len(differing),
             "tests_shared": tests.shared,
+            "tests_known": any(len(found) for found in tests.tests.values()),
             "tests_more": max(0, len(differing) - most),
             "graded": len(tests.graded),
             "not_graded": [one for one in tests.gradings if one.state != "graded"],
             "files": [_summary_file(row, letters) for row in changed[:most]],
+            "files_recorded": any(side.recorded for side in files.sides),
+            "files_unrecorded": [side.name for side in files.sides if not side.recorded],
+            "goes_on": _goes_on(runs),
             "files_more": max(0, len(changed) - most),
             "chart": _chart(growth, divergence_step, runs, letters),
             "gaps": growth.gaps,
             "tests_url": query.address(view="tests"),
             "patches_url": query.address(view="patches"),
+            "gold": ("offered" if may_see_gold else "hidden") if has_gold else "",
             "gold_url": f"{query.address(view='patches')}&against=gold",
             "files_url": query.address(view="files"),
             "cost_url": query.address(view="cost"),

@@ -25,7 +25,7 @@ from lab.services.comparison_asks import Asked
 from lab.services.comparison_choices import Choosing
 from lab.services.side_by_side import SideBySide
 from lab.web import comparison_rows, comparison_tabs
-from lab.web.http import for_role
+from lab.web.http import for_role, holds
 
 TABS = {
     "steps": "Steps",
@@ -119,7 +119,13 @@ def _view(request: HttpRequest, runs: Sequence[Run], side: SideBySide) -> dict[s
         return {"template": template} | context
     outlines = [column.outline for column in side.columns]
     letters = [column.letter for column in side.columns]
-    context = comparison_tabs.summary_of(ordered, outlines, side.layout.last_common_step(), letters)
+    context = comparison_tabs.summary_of(
+        ordered,
+        outlines,
+        side.layout.last_common_step(),
+        letters,
+        may_see_gold=holds(request, Role.OPERATOR),
+    )
     context |= {
         "template": "comparisons/_steps.html",
         "minimap": comparison_rows.map_html(side),

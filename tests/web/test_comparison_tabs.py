@@ -289,7 +289,7 @@ def test_the_summary_beside_the_steps_says_what_came_of_it(viewer: Client) -> No
     assert "A +2 −2 B +2 −2" in told
     assert 'class="small-chart"' in summary
     assert "style=" not in summary
-    assert f"runs={first.pk},{second.pk}&amp;view=patches&amp;against=gold" in summary
+    assert f"runs={first.pk},{second.pk}&amp;view=patches" in summary
 
 
 def test_runs_keep_their_letters_where_others_stand_first(viewer: Client) -> None:
