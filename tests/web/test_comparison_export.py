@@ -245,6 +245,15 @@ def test_a_page_says_what_a_file_will_hold_and_how_large_it_will_be(viewer: Clie
     assert 0.5 * actual < expected < 2 * actual
 
 
+def test_a_file_grows_with_the_steps_and_not_with_what_they_printed(viewer: Client) -> None:
+    long, longer = (
+        len(saved(viewer, *two_runs(output="a line\n" * lines, other="another line\n" * lines)).encode())
+        for lines in (5_000, 50_000)
+    )
+    assert longer < 1.05 * long
+    assert long < 300_000
+
+
 def test_a_file_has_a_bound_and_says_what_had_no_room(
     viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
