@@ -98,12 +98,10 @@ def _result(call: CallView, roots: tuple[str, ...]) -> list[str]:
     ended = [str(payload.get("exit_code")), "interrupted" if call.interrupted else ""]
     ended += [name for name in ("timed_out", "out_of_memory", "failed", "submitted") if payload.get(name)]
     streams = [payload.get(name) for name in ("stdout", "stderr")]
-    if not any(isinstance(stream, Mapping) for stream in streams):
+    printed = [stream.get("text") for stream in streams if isinstance(stream, (dict, Mapping))]
+    if not printed:
         return [*ended, output_of(payload.get("observation"), roots)]
-    return [
-        *ended,
-        *(output_of(stream.get("text"), roots) for stream in streams if isinstance(stream, Mapping)),
-    ]
+    return [*ended, *(output_of(text, roots) for text in printed)]
 
 
 # What was asked.

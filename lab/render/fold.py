@@ -13,6 +13,9 @@ from lab.render.kinds import FINALS, ICONS, Kind, call_kind, icon_of
 from lab.render.text import words_of
 
 Payload = Mapping[str, Any]
+# Nearly all are of the first class, which is seen ten times as fast as an abstract one.
+_OBJECTS = (dict, Mapping)
+_LISTS = (list, Sequence)
 _CUT = frozenset({"length", "max_tokens", "max_new_tokens"})
 # A step whose reply could not be executed.
 UNREAD_ICON = "warning"
@@ -69,10 +72,13 @@ class CallView:
     ended: LogEvent | None = None
     changes: list[Payload] = field(default_factory=list)
     before: list[CallView] = field(default_factory=list)
+    arguments: Payload = field(init=False)
     kind: Kind = field(init=False)
     icon: str = field(init=False)
 
     def __post_init__(self) -> None:
+        arguments = self.started.payload.get("arguments")
+        self.arguments = arguments if isinstance(arguments, _OBJECTS) else {}
         self.kind = call_kind(self.tool, self.executor, self.arguments)
         self.icon = icon_of(self.kind, self.tool, self.executor, self.arguments)
 
@@ -83,11 +89,6 @@ class CallView:
     @property
     def executor(self) -> str:
         return str(self.started.payload.get("executor") or "")
-
-    @property
-    def arguments(self) -> Payload:
-        arguments = self.started.payload.get("arguments")
-        return arguments if isinstance(arguments, Mapping) else {}
 
     @property
     def malformed(self) -> bool:
@@ -170,12 +171,12 @@ class StepView:
     def answer(self) -> Payload:
         """The reply of the model, empty while there is none."""
         reply = self.reply.payload.get("reply") if self.reply else None
-        return reply if isinstance(reply, Mapping) else {}
+        return reply if isinstance(reply, _OBJECTS) else {}
 
     @property
     def announced_calls(self) -> Sequence[Any]:
         calls = self.answer.get("tool_calls")
-        return calls if isinstance(calls, Sequence) else ()
+        return calls if isinstance(calls, _LISTS) else ()
 
     @property
     def left_out(self) -> bool:

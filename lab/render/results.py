@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from lab.render.diff import counts, line_counts
@@ -31,7 +32,13 @@ def result_words(view: StepView) -> str:
     """The result column of a step in plain words without its exit code, "" while it is pending."""
     if view.pending:
         return ""
-    return " ".join(html.unescape(_TAG.sub("", step_result(view, with_exit=False))).split())
+    return _plain(step_result(view, with_exit=False))
+
+
+@lru_cache(maxsize=1024)
+def _plain(markup: str) -> str:
+    """The words of a result, of which many steps have the same."""
+    return " ".join(html.unescape(_TAG.sub("", markup)).split())
 
 
 def step_result(view: StepView, *, with_exit: bool = True) -> str:

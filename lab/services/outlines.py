@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
-from django.db.models import Case, OuterRef, Q, Subquery, TextField, Value, When
+from django.db.models import Case, ExpressionWrapper, F, OuterRef, Q, Subquery, TextField, Value, When
 from django.db.models.functions import Cast
 from pydantic_core import from_json
 
@@ -156,18 +156,32 @@ def _events_after(
         output_field=TextField(),
     )
     beside = Q(kind__in=("sandbox_started", _PURGED))
-    found = Event.objects.filter(reduce(or_, spans), Q(step__isnull=False) | beside)
-    rows = found.order_by("run", "seq").values_list("run", "seq", "attempt", "step", "kind", "at", text)
+    # The spans alone would have SQLite read each by itself and then sort everything.
+    in_order = Q(run__in=[one.run for one in readings], seq__gt=min(one.until for one in readings))
+    found = Event.objects.filter(in_order, reduce(or_, spans), Q(step__isnull=False) | beside)
+    # Read as the database gives it: its field would take as long for it as for all the rest of a row.
+    at_as_stored = ExpressionWrapper(F("at"), output_field=TextField())
+    rows = found.order_by("run", "seq").values_list(
+        "run", "seq", "attempt", "step", "kind", at_as_stored, text
+    )
     left = {one.run: one for one in readings}
     for run, of_run in groupby(rows.iterator(), key=itemgetter(0)):
         yield (
             left.pop(run),
             [
-                LogEvent(seq, attempt, step, kind, at, _read(kind, payload))
+                LogEvent(seq, attempt, step, kind, _moment(at), _read(kind, payload))
                 for _, seq, attempt, step, kind, at, payload in of_run
             ],
         )
     yield from ((one, []) for one in left.values())
+
+
+def _moment(stored: str | dt.datetime) -> dt.datetime:
+    """A moment as a database gives it: SQLite as text, in UTC without saying so."""
+    if isinstance(stored, dt.datetime):
+        return stored
+    moment = dt.datetime.fromisoformat(stored)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def _read(kind: str, text: str) -> JSONObject:
@@ -334,7 +348,7 @@ def _in_sandbox(event: LogEvent, standing: Standing) -> Standing:
 
 def _step(view: StepView, action: Action) -> StepOutline:
     usage = view.answer.get("usage")
-    usage = usage if isinstance(usage, Mapping) else {}
+    usage = usage if isinstance(usage, dict) else {}
     cost, cost_missing = view.cost()
     added, removed = edit_counts(view)
     code = view.calls[0].result.get("exit_code") if view.calls else None
