@@ -17,6 +17,9 @@ _SED_LINES = re.compile(r"(\d+)(?:,\s*(\d+|\$))?p")
 # Several letters of which the last takes a value: `-nC 3`.
 _GREP_VALUE = re.compile(r"-[a-zA-Z]*[ABCmef]")
 _NUMBER = re.compile(r"\d{1,9}")
+# `python` and `python3` are one program.
+_PYTHON_3 = re.compile(r"(?:(?:/usr)?(?:/local)?/bin/)?(python|pip)3(?:\.\d{1,2})?")
+_PYTHON_3_AT_START = re.compile(rf"((?:^|[;&|])\s*){_PYTHON_3.pattern}(?=\s)")
 _READERS = frozenset(("cat", "head", "tail", "nl", "less", "more", "bat", "tac", "open"))
 _SEARCHERS = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ack"))
 _WRITERS = frozenset(("cat", "echo", "printf", "tee"))
@@ -39,6 +42,7 @@ _VALUES: dict[str, frozenset[str]] = {
     "git": frozenset(("-C", "-c")),
     "python": frozenset(("-W", "-X")),
     "nl": frozenset(("-b", "-w", "-s", "-v")),
+    "awk": frozenset(("-F", "-v", "-f", "-i")),
 }
 
 
@@ -93,7 +97,8 @@ def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
     line = read_line(command)
     folder, standing = _folder(line, standing)
     place = _Place(standing, folder)
-    parts = [_simple(one, place, depth) for one in _mains(line)]
+    mains = _mains(line)
+    parts = _put_in_place(mains, [_simple(one, place, depth) for one in mains], place.path)
     subject = " && ".join(dict.fromkeys(part.subject for part in parts[:_MOST_JOINED] if part.subject))
     arguments = _in_short(parts, line)
     if len(parts) == len(line.commands) == 1 and parts[0].subject.startswith("write "):
@@ -109,6 +114,45 @@ def command_done(command: str, standing: Standing, *, depth: int = 0) -> Done:
         kinds.pop() if len(kinds) == 1 else "",
         standing,
     )
+
+
+def _put_in_place(mains: Sequence[Simple], parts: Sequence[Done], path: Callable[[str], str]) -> list[Done]:
+    """What is done, where a file written beside another and moved over it is an edit of that one alone."""
+    done = list(parts)
+    dropped: set[int] = set()
+    for at, simple in enumerate(mains):
+        beside = path(simple.writes) if simple.writes and not simple.appends else ""
+        for later in range(at + 1, len(mains)) if beside else ():
+            target = _moved_to(mains[later], beside, path)
+            if not target:
+                continue
+            reads = tuple(map(path, simple.words[1:]))
+            kept = done[at]
+            if target in reads:
+                kept = Done(f"edit {target}", reads=(target,), edits=(), kind="edit")
+            elif kept.subject == f"write {beside}":
+                kept = kept._replace(subject=f"write {target}")
+            removed = [n for n in range(later + 1, len(mains)) if _removes(mains[n], beside, path)]
+            stays = mains[later].program != "mv" and not removed and not beside.startswith("/")
+            edits = (*(one for one in kept.edits if one != beside), target, *([beside] if stays else []))
+            done[at] = kept._replace(arguments=None, edits=tuple(dict.fromkeys(edits)))
+            dropped |= {later, *removed}
+            break
+    return [one for at, one in enumerate(done) if at not in dropped]
+
+
+def _moved_to(simple: Simple, beside: str, path: Callable[[str], str]) -> str:
+    """The file over which a command puts the one at `beside`, "" for a command that does something else."""
+    operands = [path(word) for word in _operands(simple.program, simple.words[1:])]
+    if simple.program == "cat" and operands == [beside] and simple.writes and not simple.appends:
+        return path(simple.writes)
+    is_move = simple.program in ("mv", "cp") and len(operands) == 2 and operands[0] == beside
+    return operands[1] if is_move and operands[1] != "." else ""
+
+
+def _removes(simple: Simple, beside: str, path: Callable[[str], str]) -> bool:
+    words = simple.words[1:]
+    return simple.program == "rm" and [path(one) for one in words if not one.startswith("-")] == [beside]
 
 
 def _in_short(parts: Sequence[Done], line: Line) -> str | None:
@@ -159,11 +203,17 @@ def _writing(first: Simple, last: Simple) -> Simple:
 def _said(command: str, line: Line, place: _Place) -> str:
     """Everything that was asked, white space and quotes in their normal form; documents as they are."""
     if "<<" in command:
-        return content_of(command.strip())
+        first, newline, rest = content_of(command.strip()).partition("\n")
+        return _PYTHON_3_AT_START.sub(r"\1\2", first) + newline + rest
     words = line.words
     if line.folder and not place.folder and words[:1] == ("cd",):
         words = words[3:]
-    return " ".join(place.operand(word) if word != "\n" else ";" for word in words)
+    return " ".join(place.operand(_program(word)) if word != "\n" else ";" for word in words)
+
+
+def _program(word: str) -> str:
+    named = _PYTHON_3.fullmatch(word)
+    return named[1] if named else word
 
 
 def _simple(simple: Simple, place: _Place, depth: int) -> Done:
@@ -175,7 +225,10 @@ def _simple(simple: Simple, place: _Place, depth: int) -> Done:
     if program in _SHELLS and depth == 0 and len(simple.words) > 2 and simple.words[1] in ("-c", "-lc"):
         done = command_done(simple.words[2], place.standing, depth=1)
     if simple.writes:
-        done = done._replace(edits=(*done.edits, place.path(simple.writes)), kind="")
+        path = place.path(simple.writes)
+        if done.subject.startswith("read "):
+            return Done(f"write {path}", reads=done.reads, edits=(path,), kind="edit")
+        done = done._replace(edits=(*done.edits, path), kind="")
     return done
 
 
@@ -230,6 +283,29 @@ def _numbered(program: str, simple: Simple, place: _Place) -> Done:
     if lines is None or len(files) > 1:
         return Done(f"read {_joined(*files[:3])}", reads=files, kind="read")
     return Done(f"read {files[0]}", _range(lines[1], lines[2] or lines[1]), files, kind="read")
+
+
+def _awk(program: str, simple: Simple, place: _Place) -> Done:
+    """`awk`: what it runs is no target; without a file it only reads what is piped to it."""
+    words = simple.words[1:]
+    operands = _operands("awk", words)
+    files = tuple(map(place.path, operands if "-f" in words else operands[1:]))
+    if not files:
+        return Done(program)
+    if ("-i", "inplace") in zip(words, words[1:], strict=False):
+        return Done(f"edit {_joined(*files[:3])}", edits=files, kind="edit")
+    return Done(f"read {_joined(*files[:3])}", reads=files, kind="read")
+
+
+def _perl(program: str, simple: Simple, place: _Place) -> Done:
+    """`perl -i -pe …` changes files; otherwise it is a program as any."""
+    words = simple.words[1:]
+    if not any(re.match(r"-\w*i", word) for word in words):
+        return _other(program, simple, place)
+    operands = [word for word in words if not word.startswith("-")]
+    has_code = any(re.fullmatch(r"-\w*[eE]", word) for word in words)
+    files = tuple(map(place.path, operands[1:] if has_code else operands))
+    return Done(f"edit {_joined(*files[:3])}", edits=files, kind="edit") if files else Done(program)
 
 
 def _range(first: object, last: object) -> str:
@@ -350,6 +426,8 @@ _HANDLERS: dict[str, _Handler] = {
     **dict.fromkeys(("pytest", "py.test"), _pytest),
     **dict.fromkeys(("str_replace_editor", "str_replace_based_edit_tool", "file_editor"), _editor),
     **dict.fromkeys(("find", "fd", "fdfind"), _find),
+    **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
+    "perl": _perl,
     "sed": _numbered,
     "git": _git,
 }

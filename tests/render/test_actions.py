@@ -85,6 +85,8 @@ def asked(one: Action) -> tuple[str, str, str]:
             ran("cd /testbed && pytest -q /testbed/tests/a.py"),
             called("shell", command=["bash", "-lc", "pytest -q tests/a.py"]),
         ),
+        (ran("python a.py"), ran("python3 a.py"), ran("cd /testbed && /usr/bin/python3.11 a.py")),
+        (ran("python - <<'E'\nx\nE"), ran("python3 - <<'E'\nx\nE")),
     ],
 )
 def test_the_same_through_several_interfaces_is_the_same_action(same: tuple[Action, ...]) -> None:
@@ -126,6 +128,41 @@ def test_the_same_through_several_interfaces_is_the_same_action(same: tuple[Acti
 )  # fmt: skip
 def test_a_command_has_a_verb_and_a_target(command: str, subject: str) -> None:
     assert ran(command).subject == subject
+
+
+@pytest.mark.parametrize(
+    ("command", "reads"),
+    [
+        ("awk 'BEGIN {n=0} {print}' a.py > a.py.edited && mv a.py.edited a.py", True),
+        ("awk -v n=3 'NR!=n' a.py >a.tmp; mv -f a.tmp ./a.py", True),
+        ("cd /testbed && sed 's/x/y/' a.py > /tmp/new && cp /tmp/new a.py && rm /tmp/new", True),
+        ("sed 's/x/y/' a.py > /tmp/new && cat /tmp/new > a.py", True),
+        ("cat a.py | tr a b > a.tmp && mv a.tmp /testbed/a.py", True),
+        ("perl -i -pe 's/x/y/' a.py", False),
+        ("awk -i inplace '{print}' a.py", False),
+    ],
+)
+def test_a_file_written_beside_and_put_in_place_is_an_edit_of_that_file_alone(
+    command: str, reads: bool
+) -> None:
+    one = ran(command)
+    assert (one.kind, one.subject, one.edits) == ("edit", "edit a.py", ("a.py",))
+    assert one.reads == (("a.py",) if reads else ())
+
+
+def test_what_is_written_beside_and_stays_there_is_edited() -> None:
+    assert ran("awk '{print}' a.py > b.py").edits == ("b.py",)
+    assert ran("awk '{print}' a.py > b.py").subject == "write b.py"
+    assert ran("python make.py > b.tmp && mv b.tmp b.py")[1:2] == ("python make.py",)
+    assert ran("python make.py > b.tmp && mv b.tmp b.py").edits == ("b.py",)
+    assert ran("sed 's/x/y/' a.py > b.py && cp b.py a.py").edits == ("a.py", "b.py")
+    assert set(ran("make > b.log && mv a.py c.py").edits) == {"b.log", "a.py", "c.py"}
+    assert ran("cat > b.tmp <<'EOF'\nx\nEOF\nmv b.tmp b.py").subject == "write b.py"
+
+
+def test_the_program_of_awk_is_no_subject() -> None:
+    assert ran("awk 'NR<9 {print}' a.py").subject == "read a.py"
+    assert ran("awk -F: '{print}' a.py b.py").reads == ("a.py", "b.py")
 
 
 def test_files_are_named_in_the_workspace() -> None:
