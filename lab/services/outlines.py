@@ -159,7 +159,7 @@ def _events_after(
     # The spans alone would have SQLite read each by itself and then sort everything.
     in_order = Q(run__in=[one.run for one in readings], seq__gt=min(one.until for one in readings))
     found = Event.objects.filter(in_order, reduce(or_, spans), Q(step__isnull=False) | beside)
-    # Read as the database gives it: its field would take as long for it as for all the rest of a row.
+    # As the database gives it: what its field does besides takes as long as all the rest of a row.
     at_as_stored = ExpressionWrapper(F("at"), output_field=TextField())
     rows = found.order_by("run", "seq").values_list(
         "run", "seq", "attempt", "step", "kind", at_as_stored, text
@@ -176,12 +176,9 @@ def _events_after(
     yield from ((one, []) for one in left.values())
 
 
-def _moment(stored: str | dt.datetime) -> dt.datetime:
-    """A moment as a database gives it: SQLite as text, in UTC without saying so."""
-    if isinstance(stored, dt.datetime):
-        return stored
-    moment = dt.datetime.fromisoformat(stored)
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+def _moment(stored: dt.datetime) -> dt.datetime:
+    """A moment as a database gives it: SQLite in UTC without saying so."""
+    return stored if stored.tzinfo else stored.replace(tzinfo=dt.UTC)
 
 
 def _read(kind: str, text: str) -> JSONObject:

@@ -70,6 +70,7 @@ def agrees_with_its_page(run: Run) -> None:
     for step, view in zip(found.steps, map(step_of, groups), strict=True):
         assert step.tool == one_line(tool_words(view), 60)
         assert step.argument == one_line(argument_words(view), 240)
+        assert step.at == view.events[0].at
         assert (step.seq, step.last_seq, step.pending) == (view.first_seq, view.last_seq, view.pending)
         if not step.result.endswith((" KB", " bytes", " MB")):
             assert step.result == result_words(view)
