@@ -7,7 +7,9 @@ again whenever a run goes on.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from django.utils.safestring import SafeString
@@ -20,6 +22,8 @@ from lab.render.numbers import plural
 from lab.render.text import one_line, safe, visible_html, visible_text
 
 _ARGUMENT_CHARACTERS = 160
+# What the band quotes of a command.
+_CLAUSE_CHARACTERS = 50
 _SIGN_WORDS = {
     Sign.EQUAL: "same call, same arguments, same output",
     Sign.ALIKE: "same action, something differs",
@@ -77,11 +81,38 @@ class ShownRow(Protocol):
     def is_equal(self) -> bool: ...
 
 
+# Subjects that are no call.
+_NO_CALLS = frozenset(("", "nothing", "pending", "answer", "not understood"))
+
+
+class Calls:
+    """In which steps of each column a call is made; rows are looked through once, when first asked."""
+
+    def __init__(self, rows: Sequence[ShownRow] = ()) -> None:
+        self._rows = rows
+
+    @cached_property
+    def _found(self) -> Mapping[tuple[int, str], list[tuple[int, int]]]:
+        found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        for row in self._rows:
+            for column, step in enumerate(row.steps):
+                for call in alignment.calls_of(step.action) if step is not None else ():
+                    found.setdefault((column, call), []).append((row.index, step.number if step else 0))
+        return found
+
+    def made_by(self, column: int, row: ShownRow, step: ShownStep) -> tuple[list[int], bool]:
+        """The steps of a column nearest to `row` that make the calls of `step`, and whether they make all."""
+        calls = alignment.calls_of(step.action) - _NO_CALLS
+        places = [self._found[column, call] for call in calls if (column, call) in self._found]
+        nearest = [min(one, key=lambda place: (abs(place[0] - row.index), place[0])) for one in places]
+        return sorted({number for _, number in nearest}), len(places) == len(calls)
+
+
 class Frame(NamedTuple):
     """What all rows of a page share: the runs of the columns, their letters, the query without a place.
 
     `recorded`: whether the steps of each run are known at all. `ended`: whether each has. `reached`: the
-    place of the row that holds the newest step of each, -1 without one.
+    place of the row that holds the newest step of each, -1 without one. `calls`: those of all rows.
     """
 
     runs: Sequence[int]
@@ -90,6 +121,7 @@ class Frame(NamedTuple):
     ended: Sequence[bool]
     query: str
     reached: Sequence[int]
+    calls: Calls = Calls()
 
     def is_to_come(self, row: ShownRow, column: int) -> bool:
         """Whether the run of a column without a step in this row goes on and has not come this far."""
@@ -129,13 +161,16 @@ def cells_html(row: ShownRow, frame: Frame) -> SafeString:
     for column, step in enumerate(row.steps):
         if column:
             parts.append(_sign(row, frame, column))
-        parts.append(
-            _cell(step, frame.runs[column], column) if step is not None else _gap(row, frame, column)
-        )
+        if step is None:
+            parts.append(_gap(row, frame, column))
+            continue
+        # Equal output may have more blank lines at its end; it is told as that which it is equal to.
+        told_as = row.steps[row.base] if row.signs[column] is Sign.EQUAL else None
+        parts.append(_cell(step, frame.runs[column], column, _result(told_as or step)))
     return safe("".join(parts))
 
 
-def _cell(step: ShownStep, run: int, column: int) -> str:
+def _cell(step: ShownStep, run: int, column: int, result: str) -> str:
     more = f' <span class="quiet">+ {step.more_calls} parallel</span>' if step.more_calls else ""
     argument = (
         step.argument
@@ -148,7 +183,7 @@ def _cell(step: ShownStep, run: int, column: int) -> str:
         f'data-step="{step.number}"><span class="n">{step.number}</span>{icon(step.icon)}'
         f'<span class="call"><b>{visible_html(one_line(step.tool, 60))}</b> '
         f"<{style}>{visible_html(argument)}</{style}>{more}</span>"
-        f'<span class="result">{_result(step)}</span></span>'
+        f'<span class="result">{result}</span></span>'
     )
 
 
@@ -201,7 +236,7 @@ def sign_words(row: ShownRow, frame: Frame, column: int) -> str:
         others = [place for place in range(len(row.steps)) if place != acting[0]]
         if column != 1 or any(frame.is_to_come(row, place) for place in others):
             return ""
-        return f"only {frame.letters[acting[0]]} did this"
+        return _done_by(row, frame, acting[0])
     first, step = row.steps[row.base], row.steps[column]
     if first is None or step is None or column == row.base:
         return ""
@@ -211,6 +246,21 @@ def sign_words(row: ShownRow, frame: Frame, column: int) -> str:
     if sign is None:
         return f"other actions, same number{against}"
     return f"{_SIGN_WORDS[sign]}{against}{': ' + why if sign is not Sign.EQUAL and why else ''}"
+
+
+def _done_by(row: ShownRow, frame: Frame, column: int) -> str:
+    """Who does what one column does here: it alone, or another one at another place."""
+    step = row.steps[column]
+    told = []
+    for other in range(len(row.steps)) if step is not None else ():
+        numbers, whole = frame.calls.made_by(other, row, step) if other != column and step else ([], True)
+        if numbers:
+            part = "" if whole else "part of it "
+            steps = "step" if len(numbers) == 1 else "steps"
+            listed = " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))
+            told.append(f"{frame.letters[other]} {part}in its {steps} {listed}")
+    letter = frame.letters[column]
+    return f"{letter} does this here; {', '.join(told)}" if told else f"only {letter} did this"
 
 
 def stretch_html(rows: Sequence[ShownRow], words: str, frame: Frame) -> SafeString:
@@ -256,7 +306,7 @@ def pane_row_html(row: ShownRow, column: int, frame: Frame) -> SafeString:
     return safe(
         f'<li class="unit" id="row-{run}-{step.number}" data-name="{run}.{step.number}" '
         f'data-index="{row.index}" data-partner="{base}.{number}"{differs}><details>'
-        f'<summary class="cells" data-row>{_cell(step, run, 0)}</summary>'
+        f'<summary class="cells" data-row>{_cell(step, run, 0, _result(step))}</summary>'
         f'<div class="opened" data-waits><a class="more" href="{frame.address("open", (run, step.number))}">'
         f"What the run did here</a></div></details></li>"
     )
@@ -349,13 +399,36 @@ def doing(step: ShownStep, path: str = "") -> str:
     if step.kind == "final":
         return "ends with its answer"
     paths: Mapping[str, Sequence[str]] = {"edit": step.action.edits, "read": step.action.reads}
-    files = paths.get(step.kind, ())
-    lens = step.icon == "lens"
-    first = path if path in files else "".join(files[:1])
-    named = f"{first} and {len(files) - 1} more" if len(files) > 1 else first
-    about = step.argument if lens or not named else named
-    verb = {"edit": "edits", "read": "searches" if lens else "reads", "test": "runs tests:"}.get(
-        step.kind, "runs"
-    )
-    thing = about or step.tool
-    return f"{verb} <code>{visible_html(one_line(thing, 60))}</code>"
+    files = paths.get(step.kind, ()) if step.icon != "lens" else ()
+    if files:
+        first = path if path in files else files[0]
+        named = f"{first} and {len(files) - 1} more" if len(files) > 1 else first
+        return f"{'edits' if step.kind == 'edit' else 'reads'} {_quoted(named, 60)}"
+    return _running(step)
+
+
+# What is read through a call that names no file, by the verb of its normal form.
+_LOOKING = {"grep": "searches", "find": "looks for files", "ls": "lists"}
+_SCRIPT = re.compile(r"(\S+) (?:<<|-[ce])")
+
+
+def _running(step: ShownStep) -> str:
+    """One short clause of what a step runs: the program and its main operand, never the text of a script."""
+    clauses = [one for call in step.action.subject.split(" + ") for one in call.split(" && ")]
+    tests = [one for one in clauses if one.startswith("pytest")] if step.kind == "test" else []
+    clause = (tests or clauses)[0]
+    verb, _, target = clause.partition(" ")
+    if verb in _LOOKING and target:
+        return f"{_LOOKING[verb]} {_quoted(target)}"
+    script = _SCRIPT.fullmatch(clause)
+    if script is not None:
+        name = _SCRIPTS.get(script[1])
+        return f"runs {name}" if name else f"runs a script of {_quoted(script[1])}"
+    return f"runs {_quoted((step.argument or step.tool) if clause in _NO_CALLS else clause)}"
+
+
+_SCRIPTS = {"python": "a Python script", **dict.fromkeys(("bash", "sh", "zsh"), "a shell script")}
+
+
+def _quoted(text: str, most: int = _CLAUSE_CHARACTERS) -> str:
+    return f"<code>{visible_html(one_line(text, most))}</code>"

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from lab.engine.errors import InvalidValueError
 from lab.models import Role
 from lab.render import side_by_side as markup
-from lab.render.side_by_side import Frame
+from lab.render.side_by_side import Calls, Frame
 from lab.render.side_by_side_map import ROWS_WITH_ICONS, minimap_html
 from lab.services import comparison_asks, comparisons, side_by_side
 from lab.services.comparison_asks import Place
@@ -38,6 +38,7 @@ def frame_of(side: SideBySide) -> Frame:
             max((row.index for row in side.layout.rows if row.steps[place] is not None), default=-1)
             for place in range(len(side.columns))
         ],
+        calls=Calls(side.layout.rows),
     )
 
 

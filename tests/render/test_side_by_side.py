@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from lab.analysis.alignment import Action, Sign
 from lab.render import side_by_side as markup
-from lab.render.side_by_side import Frame
+from lab.render.side_by_side import Calls, Frame
 from lab.render.side_by_side_map import MAP_LINKS, minimap_html
 
 FRAME = Frame((12, 15), ("A", "B"), (True, True), (True, True), "?runs=12,15&by=number", (9, 9))
@@ -76,6 +77,49 @@ def test_a_step_of_one_run_alone_stands_beside_a_gap() -> None:
     assert "only B did this" in words_of(html)
 
 
+def reading(number: int, subject: str) -> Step:
+    return Step(number, action=Action("read", subject, "", "r"))
+
+
+def test_what_the_other_run_does_at_another_place_is_not_said_to_be_done_by_one_alone() -> None:
+    rows = [
+        both(0, 1),
+        Row(1, (12, 2), (reading(2, "read a.py + ls ."), None)),
+        Row(2, (15, 2), (None, reading(2, "ls .")), base=1),
+        Row(3, (15, 3), (None, reading(3, "read a.py")), base=1),
+        Row(4, (15, 4), (None, reading(4, "read b.py + read a.py")), base=1),
+        Row(5, (15, 5), (None, reading(5, "read c.py")), base=1),
+        Row(6, (12, 3), (Step(3, action=Action("shell", "nothing", "")), None)),
+        Row(7, (15, 6), (None, Step(6, action=Action("shell", "nothing", ""))), base=1),
+    ]
+    frame = FRAME._replace(calls=Calls(rows))
+    assert [markup.sign_words(row, frame, 1) for row in rows[1:]] == [
+        "A does this here; B in its steps 2 and 3",
+        "B does this here; A in its step 2",
+        "B does this here; A in its step 2",
+        "B does this here; A part of it in its step 2",
+        "only B did this",
+        "only A did this",
+        "only B did this",
+    ]
+
+
+def test_of_several_places_the_nearest_is_named_and_every_run_that_has_one() -> None:
+    def alone(index: int, column: int, number: int) -> Row:
+        steps = tuple(reading(number, "read a.py") if place == column else None for place in range(3))
+        return Row(index, (column, number), steps, (None, None, None), base=column)
+
+    rows = [alone(0, 1, 1), alone(1, 0, 1), alone(7, 1, 9), alone(8, 0, 5), alone(9, 2, 4)]
+    whole = Frame((1, 2, 3), "ABC", (True,) * 3, (True,) * 3, "?runs=1,2,3", (9, 9, 9), Calls(rows))
+    assert markup.sign_words(rows[3], whole, 1) == "A does this here; B in its step 9, C in its step 4"
+
+
+def test_the_same_output_is_told_in_the_same_words() -> None:
+    row = Row(0, (12, 1), (Step(1, result="5 lines"), Step(1, result="4 lines")), (None, Sign.EQUAL))
+    assert "4 lines" not in words_of(markup.row_html(row, FRAME))
+    assert "4 lines" in markup.row_html(Row(0, (12, 1), row.steps, (None, Sign.ALIKE)), FRAME)
+
+
 def test_a_run_that_goes_on_has_no_gap_where_its_next_step_will_be() -> None:
     frame = FRAME._replace(ended=(True, False), reached=(9, 2))
     assert "not there yet" in markup.row_html(Row(3, (12, 4), (Step(4), None)), frame)
@@ -101,35 +145,50 @@ def test_of_several_files_the_band_names_the_one_for_which_the_parting_counts() 
     assert words_of(markup.doing(step, "zones.py")) == "edits zones.py and 1 more"
 
 
+SCRIPT = "python - <<'PY' import re, unicodedata for title in ['Montréal'] print(title)"
+
+
+def doing(kind: str, subject: str, *, icon: str = "prompt", argument: str = "", **more: Any) -> Step:
+    return Step(1, kind=kind, icon=icon, argument=argument, action=Action(kind, subject, "", "", **more))
+
+
 @pytest.mark.parametrize(
     ("step", "does"),
     [
-        (Step(1, kind="read", icon="lens", argument="grep -rn astimezone"), "searches grep -rn astimezone"),
         (
-            Step(1, kind="read", icon="file", action=Action("read", "s", "a", "", ("zones.py",))),
-            "reads zones.py",
+            doing("read", "grep astimezone", icon="lens", argument="grep -rn astimezone"),
+            "searches astimezone",
         ),
-        (
-            Step(1, kind="edit", action=Action("edit", "s", "a", "", (), ("a.py", "b.py"))),
-            "edits a.py and 1 more",
-        ),
-        (Step(1, kind="test", argument="pytest -q"), "runs tests: pytest -q"),
+        (doing("read", "find *.py", icon="lens"), "looks for files *.py"),
+        (doing("read", "ls src", icon="file"), "lists src"),
+        (doing("read", "read zones.py", icon="file", reads=("zones.py",)), "reads zones.py"),
+        (doing("read", "git log", icon="file", argument="git log --oneline -3"), "runs git log"),
+        (doing("edit", "edit a.py b.py", edits=("a.py", "b.py")), "edits a.py and 1 more"),
+        (doing("test", "pytest tests/test_a.py", argument="cd x && pytest"), "runs pytest tests/test_a.py"),
+        (doing("test", "make && pytest tests/test_a.py"), "runs pytest tests/test_a.py"),
+        (doing("test", "python <<", argument=SCRIPT), "runs a Python script"),
+        (doing("shell", "python <<", argument=SCRIPT), "runs a Python script"),
+        (doing("shell", "python -c", argument="python -c 'import re'"), "runs a Python script"),
+        (doing("shell", "python a.py"), "runs python a.py"),
+        (doing("shell", "node << && ls ."), "runs a script of node"),
+        (doing("shell", "make && ls . + pytest"), "runs make"),
+        (doing("shell", "nothing", argument="x=1"), "runs x=1"),
+        (doing("shell", "frob " + "x" * 99), "runs frob " + "x" * 44 + "…"),
         (Step(1, kind="final"), "ends with its answer"),
-        (Step(1), "runs make"),
     ],
 )
-def test_the_band_says_what_each_run_did(step: Step, does: str) -> None:
+def test_the_band_says_in_a_short_clause_what_each_run_did(step: Step, does: str) -> None:
     assert words_of(markup.doing(step)) == does
 
 
 def test_the_band_says_after_which_step_the_runs_part_and_why_it_counts() -> None:
     rows = [
         both(0, 5),
-        Row(1, (12, 6), (Step(6, argument="ls"), None)),
+        Row(1, (12, 6), (doing("read", "ls .", icon="file"), None)),
         Row(2, (15, 6), (None, Step(6, argument="make")), base=1),
     ]
     assert words_of(markup.parting_words(Parting(1), rows, FRAME)) == (
-        "after step 5. A runs ls , B runs make ; they come back to no common way."
+        "after step 5. A lists . , B runs make ; they come back to no common way."
     )
     files = Parting(1, because="files", path="zones.py")
     assert "zones.py is different from here to the end" in words_of(markup.parting_words(files, rows, FRAME))
