@@ -13,8 +13,8 @@ from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from lab.engine.errors import InvalidValueError
 from lab.engine.verify.base import Outcome
-from lab.models import Experiment, Run, Task
-from lab.services import comparisons
+from lab.models import Arm, Experiment, Run, Task
+from lab.services import comparisons, task_names
 from lab.services.comparisons import MOST_RUNS
 from lab.services.facts import facts_of
 
@@ -200,7 +200,7 @@ def near(run: Run, *, beside: Iterable[Run] = ()) -> list[Group]:
     """Runs to hold against this one (see `comparisons.find_runs`), without those it already stands beside.
 
     At most 50, in at most three groups: the same task in another arm, in the same arm, and what is nearest of
-    other tasks. The same at each call; in at most nine queries, however many runs there are.
+    other tasks. The same at each call; in at most twelve queries, however many runs there are.
     """
     others = Run.objects.exclude(pk__in={run.pk, *(other.pk for other in beside)})
     others = others.order_by().annotate(**_ranks(run))
@@ -218,9 +218,9 @@ def near(run: Run, *, beside: Iterable[Run] = ()) -> list[Group]:
     sorts = [
         _Sort(
             "Same task, another arm",
-            "same seed first, then another verdict",
+            "same seed first, then another verdict, then the same harness",
             of_task.exclude(arm),
-            ("other_seed", "same_verdict", "elsewhere", "-pk"),
+            ("other_seed", "same_verdict", "other_harness", "other_model", "elsewhere", "-pk"),
             MOST_OF_ANOTHER_ARM,
         ),
         _Sort(
@@ -282,6 +282,7 @@ def _sorts_of_other_tasks(run: Run, others: QuerySet[Run]) -> list[_Sort]:
     title, most = "Nearest", MOST_OF_OTHER_TASKS
     imported = run.experiment.kind == Experiment.Kind.IMPORTED
     recorded = Q() if imported else Q(experiment__kind=Experiment.Kind.IMPORTED)
+    names = task_names.namesakes(run.task)
     # One benchmark's instance has the same id wherever it was run, and not always the same digest.
     sorts = [
         _Sort(
@@ -292,7 +293,16 @@ def _sorts_of_other_tasks(run: Run, others: QuerySet[Run]) -> list[_Sort]:
             most,
             "Tasks of the same name, of which nobody knows whether they are the same in everything.",
             other_tasks=True,
-        )
+        ),
+        _Sort(
+            title,
+            f"{names.issue}, which the names of their tasks share",
+            others.filter(task__in=names.of_issue),
+            ("elsewhere", "same_verdict", "-pk"),
+            most,
+            "By their names tasks of the same problem, of which nobody knows whether they are the same.",
+            other_tasks=True,
+        ),
     ]
     warning = "Of other tasks: their steps may have little in common."
     if not imported:
@@ -309,13 +319,29 @@ def _sorts_of_other_tasks(run: Run, others: QuerySet[Run]) -> list[_Sort]:
                 other_tasks=True,
             )
         )
+    of_repository = Q(task__in=names.of_repository)
     if run.task.repository:
+        of_repository |= Q(task__repository=run.task.repository)
+    sorts.append(
+        _Sort(
+            title,
+            f"other tasks of the same repository, {run.task.repository}"
+            if run.task.repository
+            else f"other tasks whose names begin with {names.repository}",
+            _newest(others.filter(of_repository)),
+            ("same_verdict", "other_model", "elsewhere", "-pk"),
+            most,
+            warning,
+            other_tasks=True,
+        )
+    )
+    if imported:
         sorts.append(
             _Sort(
                 title,
-                f"other tasks of the same repository, {run.task.repository}",
-                _newest(others.filter(task__repository=run.task.repository)),
-                ("same_verdict", "other_model", "elsewhere", "-pk"),
+                "other tasks of the same experiment",
+                _newest(others.filter(experiment=run.experiment_id)),
+                ("other_model", "same_verdict", "-pk"),
                 most,
                 warning,
                 other_tasks=True,
@@ -360,25 +386,87 @@ def _why(run: Run, other: Run, sort: _Sort) -> str:
     return ", ".join(said)
 
 
-def worth_comparing() -> list[Pair]:
-    """Newest pairs of one task and seed that came out differently, of one experiment if there are such.
+def of_arms(arms: Sequence[Arm]) -> Choosing | None:
+    """The runs of arms that share no task and seed, to choose among; None where fewer than two have runs.
 
-    Looked for among the newest 2,000 graded runs; at most ten, one a task and seed; in two queries.
+    As many of each arm as there is room for, one of each ticked: those of one task, or whose tasks' names
+    share a problem, if there are such. At most six arms and 50 runs; in a query for each arm and one more.
     """
-    graded = Run.objects.filter(facts__verdict__in=_GRADED).order_by("-pk")
-    by_case: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    fair = MOST_LISTED // min(max(len(arms), 1), MOST_RUNS)
+    listed = [_rows(_first_of_arm(arm, fair)) for arm in arms[:MOST_RUNS]]
+    listed = [runs for runs in listed if runs]
+    if len(listed) < 2:
+        return None
+    ticked = _alike_of_each(listed)
+    choices = [Choice(run, ticked=run.pk in ticked) for runs in listed for run in runs]
+    letters = ", ".join(runs[0].arm.letter for runs in listed)
+    return Choosing(
+        note=f"Arms {letters} have no run of the same task and seed. Their runs may stand side by side all "
+        "the same: what they did can be held against each other, whether they resolved it cannot.",
+        listed=Group(f"Runs of arms {letters}", f"at most {fair} of each", choices, other_tasks=True),
+    )
+
+
+def _first_of_arm(arm: Arm, most: int) -> list[int]:
+    runs = Run.objects.filter(arm=arm).order_by("task__position", "task_id", "seed")
+    return list(runs.values_list("pk", flat=True)[:most])
+
+
+def _alike_of_each(listed: Sequence[Sequence[Run]]) -> set[int]:
+    """A run of each arm that has one of the problem which most arms have, else the first run of each."""
+    by_problem: dict[str, dict[int, int]] = {}
+    for place, runs in enumerate(listed):
+        for run in runs:
+            slug = run.task.slug
+            for problem in dict.fromkeys([slug, task_names.issue_of(slug) or slug]):
+                by_problem.setdefault(problem, {}).setdefault(place, run.pk)
+    most = max(by_problem.values(), key=len)
+    return set(most.values()) if len(most) > 1 else {runs[0].pk for runs in listed}
+
+
+# Number of a run, its experiment, its verdict.
+_Graded = tuple[int, int, str]
+
+
+class _Found(NamedTuple):
+    """Numbers of a resolved and an unresolved run of one task and seed, and whether of one experiment."""
+
+    good: int
+    bad: int
+    together: bool
+
+
+def worth_comparing() -> list[Pair]:
+    """Pairs of one task and seed that came out differently: with steps first, then of one experiment.
+
+    Of those the newest, looked for among the newest 2,000 graded runs with steps and as many without; at most
+    ten, one a task and seed; in three queries.
+    """
+    found: list[_Found] = []
+    seen: set[tuple[int, int]] = set()
+    for steps in (Q(facts__steps__gt=0), Q(facts__steps=0)):
+        if len(found) < MOST_PAIRS:
+            found += _discordant_pairs(steps, seen)
+    shown = found[:MOST_PAIRS]
+    rows = {run.pk: run for run in _rows([pk for pair in shown for pk in (pair.good, pair.bad)])}
+    return [Pair(rows[one.good], rows[one.bad]) for one in shown if one.good in rows and one.bad in rows]
+
+
+def _discordant_pairs(which: Q, seen: set[tuple[int, int]]) -> list[_Found]:
+    """Pairs among these runs in order. `seen`: tasks and seeds that have one already; the new ones join."""
+    graded = Run.objects.filter(which, facts__verdict__in=_GRADED).order_by("-pk")
+    by_case: dict[tuple[int, int], list[_Graded]] = {}
     for pk, task, seed, experiment, verdict in graded.values_list(
         "pk", "task_id", "seed", "experiment_id", "facts__verdict"
     )[:_NEWEST]:
         by_case.setdefault((task, seed), []).append((pk, experiment, verdict))
-    found = [pair for runs in by_case.values() if (pair := _discordant(runs)) is not None]
-    newest = sorted(found, key=lambda pair: -max(pair))[:MOST_PAIRS]
-    rows = {run.pk: run for run in _rows([pk for pair in newest for pk in pair])}
-    return [Pair(rows[good], rows[bad]) for good, bad in newest if good in rows and bad in rows]
+    found = {case: pair for case, runs in by_case.items() if (pair := _discordant(runs)) and case not in seen}
+    seen.update(found)
+    return sorted(found.values(), key=lambda pair: (not pair.together, -max(pair.good, pair.bad)))
 
 
-def _discordant(runs: Sequence[tuple[int, int, str]]) -> tuple[int, int] | None:
-    """The newest resolved and unresolved run (number, experiment, verdict), of one experiment if possible."""
+def _discordant(runs: Sequence[_Graded]) -> _Found | None:
+    """The newest resolved and unresolved run, of one experiment if possible."""
     good = [(pk, experiment) for pk, experiment, verdict in runs if verdict == _GRADED[0]]
     bad = [(pk, experiment) for pk, experiment, verdict in runs if verdict != _GRADED[0]]
     if not good or not bad:
@@ -386,5 +474,5 @@ def _discordant(runs: Sequence[tuple[int, int, str]]) -> tuple[int, int] | None:
     first_of = {experiment: pk for pk, experiment in reversed(bad)}
     for pk, experiment in good:
         if experiment in first_of:
-            return pk, first_of[experiment]
-    return good[0][0], bad[0][0]
+            return _Found(pk, first_of[experiment], together=True)
+    return _Found(good[0][0], bad[0][0], together=False)

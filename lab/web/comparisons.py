@@ -152,6 +152,9 @@ def compare_arms(request: HttpRequest, pk: int) -> HttpResponse:
     matches = compared_arms.matches(arms)
     if len(matches) == 1:
         return _to_runs([run.pk for run in matches[0].runs][: comparisons.MOST_RUNS])
+    choosing = None if matches else comparison_choices.of_arms(arms)
+    if choosing is not None:
+        return render(request, "comparisons/choose.html", {"place": "compare", "choosing": choosing})
     context = {"place": "compare", "experiment": experiment, "arms": arms, "matches": matches}
     context["lights"] = compared_arms.lights_of_arms(arms)
     context["sandboxes"] = compared_arms.sandboxes_of_arms(arms)

@@ -9,11 +9,12 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from lab.models import Arm, Experiment, Run, RunFacts, Task
+from lab.models import Arm, Experiment, Harness, HarnessVersion, Run, RunFacts, Task
 from lab.services import comparison_choices
 from lab.services.comparisons import find_runs
 from tests import builders
 from tests.services.test_grids import another_task, graded, place, second_arm
+from tests.web.test_comparison_unknowns import verdict_alone
 from tests.web.test_comparisons import pair, text_of
 
 
@@ -108,8 +109,8 @@ def test_where_nothing_else_is_near_runs_of_the_same_repository_are_and_the_page
 ) -> None:
     run, other, stranger = builders.run(), builders.run(), builders.run()
     Task.objects.filter(pk__in=[run.task_id, other.task_id]).update(repository="marshmallow-code/marshmallow")
-    for number, one in enumerate((run, other, stranger)):
-        Task.objects.filter(pk=one.task_id).update(slug=f"marshmallow-{number}")
+    for one, slug in ((run, "marshmallow-1"), (other, "marshmallow-2"), (stranger, "webargs-1")):
+        Task.objects.filter(pk=one.task_id).update(slug=slug)
     Experiment.objects.filter(pk=run.experiment_id).update(kind=Experiment.Kind.IMPORTED)
     text = page(viewer, str(run.pk))
     assert offered(text) == [other.pk]
@@ -277,3 +278,80 @@ def test_names_that_runs_bring_are_shown_as_text(viewer: Client) -> None:
     builders.another_run(run, seed=2)
     Task.objects.filter(pk=run.task_id).update(slug="<b>bold")
     assert "<b>bold" not in page(viewer, str(run.pk))
+
+
+def test_another_model_of_the_same_harness_goes_before_another_harness(db: None) -> None:
+    run = graded(builders.run(), "resolved")
+    version = run.arm.harness_version
+    model = graded(place(run, arm=second_arm(run)), "unresolved")
+    harness = Harness.objects.create(name="another", family=version.harness.family)
+    other = HarnessVersion.objects.create(harness=harness, version=1, digest="f" * 64, config=version.config)
+    arm = second_arm(run, letter="C")
+    Arm.objects.filter(pk=arm.pk).update(harness_version=other)
+    stranger = graded(place(run, arm=arm), "unresolved")
+    assert groups_of(run) == {"Same task, another arm": [model.pk, stranger.pk]}
+
+
+def named(run: Run, slug: str, *, kind: str = Experiment.Kind.IMPORTED) -> Run:
+    Task.objects.filter(pk=run.task_id).update(slug=slug)
+    Experiment.objects.filter(pk=run.experiment_id).update(kind=kind)
+    return Run.objects.get(pk=run.pk)
+
+
+@pytest.mark.parametrize("kind", [Experiment.Kind.IMPORTED, Experiment.Kind.LAUNCHED])
+def test_tasks_whose_names_share_a_problem_are_nearest_and_the_page_warns(viewer: Client, kind: str) -> None:
+    run = named(builders.run(), "marshmallow-1867-default-thought-action", kind=kind)
+    same = named(builders.run(), "marshmallow-code__marshmallow-1867")
+    repository = named(builders.run(), "marshmallow-code__marshmallow-18")
+    named(builders.run(), "webargs-1867")
+    for one, other in ((run, same), (same, run)):
+        text = page(viewer, str(one.pk))
+        assert offered(text) == [other.pk]
+        assert "marshmallow-1867, which the names of their tasks share" in text_of(text)
+        assert "of which nobody knows whether they are the same" in text_of(text)
+    same.delete()
+    assert offered(page(viewer, str(run.pk))) == [repository.pk]
+    assert "other tasks whose names begin with marshmallow" in text_of(page(viewer, str(run.pk)))
+
+
+def test_runs_of_an_imported_experiment_are_near_each_other_where_nothing_else_is(db: None) -> None:
+    run = named(builders.run(), "first")
+    other = place(run, task=another_task(run, "second", 2))
+    assert groups_of(run) == {"Nearest": [other.pk]}
+
+
+def test_pairs_with_steps_stand_first_then_those_of_one_experiment(viewer: Client) -> None:
+    apart = graded(builders.run(), "resolved")
+    strange = graded(elsewhere(apart), "unresolved")
+    first, second = pair()
+    newer = graded(builders.run(), "resolved")
+    newest = graded(elsewhere(newer), "unresolved")
+    bare = verdict_alone(builders.run())
+    resolved = graded(place(bare, arm=second_arm(bare)), "resolved")
+    RunFacts.objects.filter(run__in=[bare, resolved]).update(steps=0)
+    text = page(viewer, "")
+    assert re.findall(r'href="/compare/\?runs=(\d+,\d+)"', text) == [
+        f"{first.pk},{second.pk}",
+        f"{newer.pk},{newest.pk}",
+        f"{apart.pk},{strange.pk}",
+        f"{resolved.pk},{bare.pk}",
+    ]
+    assert ", </span>" not in text
+
+
+def test_arms_without_a_shared_task_lead_to_their_runs_of_different_tasks(viewer: Client) -> None:
+    first = named(builders.run(), "marshmallow-1867-default-thought-action")
+    arm = second_arm(first)
+    extra = place(first, arm=arm, task=another_task(first, "attrs-12", 2))
+    alike = place(first, arm=arm, task=another_task(first, "marshmallow-code__marshmallow-1867", 3))
+    answer = viewer.get(f"/experiments/{first.experiment_id}/compare/?arm=A&arm=B")
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert ticked(text) == [first.pk, alike.pk]
+    assert offered(text) == [extra.pk]
+    assert "Arms A, B have no run of the same task and seed." in text_of(text)
+    chosen = viewer.get("/compare/", {"runs": ["", *map(str, ticked(text))]})
+    assert chosen.headers["Location"] == f"/compare/?runs={first.pk},{alike.pk}"
+    Run.objects.filter(arm=arm).delete()
+    alone = viewer.get(f"/experiments/{first.experiment_id}/compare/?arm=A&arm=B").content.decode()
+    assert "choose two or more arms that have runs" in alone

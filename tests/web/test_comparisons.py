@@ -150,7 +150,7 @@ def test_arms_with_several_tasks_or_seeds_let_one_choose_which(viewer: Client) -
     assert f"/compare/?runs={first.pk},{second.pk}" in html
     assert f"/compare/?runs={third.pk},{fourth.pk}" in html
     alone = viewer.get(f"{url}?arm=A").content.decode()
-    assert "choose two or more arms" in alone
+    assert "choose two or more arms that have runs" in alone
 
 
 def test_six_runs_cost_a_few_queries_each(
