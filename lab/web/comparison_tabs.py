@@ -29,9 +29,9 @@ from lab.web.comparison_patches import patches
 from lab.web.comparison_tab_asks import Ask
 from lab.web.http import holds
 
-# So many rows of a part of the table of tests stand on the page before somebody asks for all.
+# So many rows of a part of the table of tests stand on the page before somebody asks for all, and then.
 FIRST_TESTS = 100
-MOST_TESTS = 10_000
+MOST_TESTS = 2_000
 MOST_FILES = 300
 STEPS_LINKED = 6
 # The summary's lines, and how many of them where each holds four results or more.
@@ -93,11 +93,19 @@ def _tests(ask: Ask) -> Context:
         "notes": compared_tests.sentences(compared, one_task=ask.one_task),
         "parts": parts,
         "all_url": "" if everything else ask.address("tests", all="tests"),
+        "all_words": _all_words(parts),
         "left_out": sum(part.more for part in parts),
         "sides": len(ask.runs),
         "width": len(ask.runs) + 2,
         "steps_url": ask.address("steps"),
     }
+
+
+def _all_words(parts: Sequence[TablePart]) -> str:
+    """What asking for all tests shows: a page that holds more than that takes too long to come."""
+    if any(part.total > MOST_TESTS for part in parts):
+        return f"Show the first {MOST_TESTS:,} of each"
+    return "Show all tests"
 
 
 def _test_part(

@@ -172,7 +172,8 @@ def test_a_run_that_is_not_graded_yet_says_so(viewer: Client) -> None:
     assert "none of the runs is graded" in neither
 
 
-def test_many_tests_are_cut_until_somebody_asks_for_all(viewer: Client) -> None:
+def pair_with_many(tests: int) -> tuple[Run, Run]:
+    """Two runs that both pass so many more tests."""
     first, second = pair()
     for run in (first, second):
         grading = run.verifications.get()
@@ -184,14 +185,28 @@ def test_many_tests_are_cut_until_somebody_asks_for_all(viewer: Client) -> None:
                 group="pass_to_pass",
                 status="passed",
             )
-            for number in range(1_000)
+            for number in range(tests)
         )
+    return first, second
+
+
+def test_many_tests_are_cut_until_somebody_asks_for_all(viewer: Client) -> None:
+    first, second = pair_with_many(1_000)
     html = page(viewer, "tests", first, second)
     assert html.count("test_many.py::test_") < 300
     assert "Show all tests" in html
     everything = page(viewer, "tests", first, second, more="&all=tests")
     assert "tests/test_many.py::test_999</code>" in everything
     assert "Show all tests" not in everything
+
+
+def test_of_more_tests_than_a_page_can_hold_the_first_of_each_part_are_shown(viewer: Client) -> None:
+    first, second = pair_with_many(2_100)
+    assert "Show the first 2,000 of each" in page(viewer, "tests", first, second)
+    everything = page(viewer, "tests", first, second, more="&all=tests")
+    assert 1_900 < everything.count('title="tests/test_many.py::test_') <= 2_000
+    assert re.search(r"and 1\d\d more", words(everything))
+    assert "Show the first" not in everything
 
 
 def test_runs_of_different_tasks_share_tests_by_name_and_it_is_said(viewer: Client) -> None:
