@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Experiment, Run, RunFacts
-from lab.render.moments import INFRASTRUCTURE_REASONS, OUTCOMES
+from lab.render.moments import INFRASTRUCTURE_REASONS
 from lab.render.numbers import clock, dollars, plural
 from lab.render.step_differences import RowColumn, row_body
 from lab.services import compared_patches, compared_steps, outlines
@@ -240,7 +240,7 @@ def _column(run: Run, letter: str, outline: Outline) -> Column:
     ended = run.status == Run.Status.ENDED
     imported = run.experiment.kind == Experiment.Kind.IMPORTED
     recorded = bool(outline.steps) or not (imported and not facts.calls and not facts.steps)
-    told, unknown = _counted(run, facts, ended) if recorded else ([], [])
+    told, unknown = _counted(run, facts) if recorded else ([], [])
     steps = plural(len(outline.steps), "step") if recorded else "steps not recorded"
     return Column(
         run=run,
@@ -257,10 +257,11 @@ def _column(run: Run, letter: str, outline: Outline) -> Column:
     )
 
 
-def _counted(run: Run, facts: RunFacts, ended: bool) -> tuple[list[str], list[str]]:
+def _counted(run: Run, facts: RunFacts) -> tuple[list[str], list[str]]:
     """Time, tokens and cost of a run in words, and the names of those that nobody knows."""
     told, unknown = [], []
-    seconds = agent_seconds(facts, until=None if ended else dt.datetime.now(dt.UTC))
+    runs = run.status == Run.Status.RUNNING
+    seconds = agent_seconds(facts, until=dt.datetime.now(dt.UTC) if runs else None)
     if seconds is not None:
         told.append(clock(seconds))
     elif facts.calls or facts.steps:
@@ -277,8 +278,3 @@ def _counted(run: Run, facts: RunFacts, ended: bool) -> tuple[list[str], list[st
     elif facts.calls:
         unknown.append("cost")
     return told, unknown
-
-
-def is_graded(column: Column) -> bool:
-    """Whether the run of a column has a verdict."""
-    return facts_of(column.run).verdict in OUTCOMES
