@@ -73,11 +73,14 @@ def _rows(request: HttpRequest, side: SideBySide) -> str:
     """The rows from `from` to `to` with links to what lies around them; only those of `folded` are folded."""
     rows = side.layout.rows
     folded: set[int] = set()
+    room = len(rows)
     for text in request.GET.get("folded", "").split(",")[:_MOST_FOLDED]:
         name, _, count = text.partition(":")
         first = _index(side, name)
         if first is not None:
-            folded.update(range(first, min(first + _number(count), len(rows))))
+            # No page has folded a row twice.
+            folded.update(range(first, min(first + min(_number(count), room), len(rows))))
+            room -= min(_number(count), room)
     units = units_of(side.layout, fold=True, kept={row.index for row in rows} - folded)
     first, last = (_index(side, request.GET.get(name, "")) for name in ("from", "to"))
     start = 0 if first is None else unit_of(units, first)
