@@ -183,7 +183,8 @@ def targets(
         ratio = round(shown[str(many)] / shown["1"], 2)
         found.append(Target(f"B4 {many} side by side over one, second frame", ratio, limit))
         for state in ("cold", "warm"):
-            cpu = {name: statistics.median(served[name][f"{state}_cpu_ms"]) for name in opened}
+            # Only ever longer than it takes: other programs share the processor's caches.
+            cpu = {name: min(served[name][f"{state}_cpu_ms"]) for name in opened}
             ratio = round(cpu[str(many)] / cpu["1"], 2)
             found.append(Target(f"B4 {many} side by side over one, {state} on the server", ratio, limit))
     for state in ("cold", "warm"):
