@@ -25,7 +25,7 @@ _LAUNCHERS = frozenset(("uv", "poetry", "pipenv", "pdm", "hatch", "rye"))
 _WORDS_OF_SHELL = frozenset(("do", "then", "else", "if", "while", "!", "{", "}", "fi", "done"))
 # Alone they do nothing that matters.
 _NEUTRAL = frozenset(
-    ("export", "set", "true", "source", ".", ":", "unset", "alias", "conda", "wait", "sleep")
+    ("export", "set", "true", "false", "exit", "source", ".", ":", "unset", "alias", "conda", "wait", "sleep")
 )
 _DURATION = re.compile(r"\d+(?:\.\d+)?[smhd]?")
 

@@ -182,7 +182,8 @@ def _tool_words(call: CallView, observation: Excerpt) -> str:
         return none or _length(observation, "file")
     if call.kind == "edit":
         return _edit_words(call, observation)
-    return _length(observation)
+    # What a harness puts around an output, for the model to read, is none.
+    return _length(observation) if call.result.get("stdout") is None else _output_words(call)
 
 
 def _edit_words(call: CallView, observation: Excerpt) -> str:

@@ -137,6 +137,11 @@ def test_a_command_has_a_verb_and_a_target(command: str, subject: str) -> None:
         ("awk -v n=3 'NR!=n' a.py >a.tmp; mv -f a.tmp ./a.py", True),
         ("cd /testbed && sed 's/x/y/' a.py > /tmp/new && cp /tmp/new a.py && rm /tmp/new", True),
         ("sed 's/x/y/' a.py > /tmp/new && cat /tmp/new > a.py", True),
+        (
+            "NEW='x' awk 'BEGIN {n=0} {print ENVIRON[\"NEW\"]}' a.py > a.py.edited && cat a.py.edited > a.py "
+            "&& rm a.py.edited && echo done || { rm -f a.py.edited; echo 'not once' >&2; false; }",
+            True,
+        ),
         ("cat a.py | tr a b > a.tmp && mv a.tmp /testbed/a.py", True),
         ("perl -i -pe 's/x/y/' a.py", False),
         ("awk -i inplace '{print}' a.py", False),

@@ -368,6 +368,19 @@ def test_a_command_that_wrote_nothing_says_so() -> None:
     assert "0 lines" not in words(step)
 
 
+def test_what_a_harness_puts_around_an_output_is_no_line_of_it() -> None:
+    around = "344\n\n(Open file: n/a)\n(Current directory: /testbed)\nbash-$"
+    (step,) = shown(
+        builders.asked(1),
+        builders.answered(1, ("Bash", "{}")),
+        builders.called(1, "Bash", {"command": "python a.py"}),
+        builders.printed(1, "344\n").model_copy(update={"observation": around, "exit_code": None}),
+    )
+    row = words(step).partition("Output")[0]
+    assert "1 line" in row
+    assert "5 lines" not in row
+
+
 def test_a_kind_of_a_newer_version_is_named_and_hides_nothing() -> None:
     (moment,) = fragments(7, [LogEvent(1, 1, None, "moon_phase<b>", AT, {})])
     assert "moon_phase<b> (an event of a newer version of the lab)" in words(moment)
