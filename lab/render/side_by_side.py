@@ -81,7 +81,8 @@ class ShownRow(Protocol):
     def is_equal(self) -> bool: ...
 
 
-# Subjects that are no call.
+# Subjects of scripts that stand in the command itself; subjects that are no call.
+_SCRIPT = re.compile(r"(\S+) (?:<<|-[ce])")
 _NO_CALLS = frozenset(("", "nothing", "pending", "answer", "not understood"))
 
 
@@ -96,16 +97,26 @@ class Calls:
         found: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for row in self._rows:
             for column, step in enumerate(row.steps):
-                for call in alignment.calls_of(step.action) if step is not None else ():
+                for call in _calls_told_apart(step.action) if step is not None else ():
                     found.setdefault((column, call), []).append((row.index, step.number if step else 0))
         return found
 
     def made_by(self, column: int, row: ShownRow, step: ShownStep) -> tuple[list[int], bool]:
         """The steps of a column nearest to `row` that make the calls of `step`, and whether they make all."""
-        calls = alignment.calls_of(step.action) - _NO_CALLS
+        calls = _calls_told_apart(step.action)
         places = [self._found[column, call] for call in calls if (column, call) in self._found]
         nearest = [min(one, key=lambda place: (abs(place[0] - row.index), place[0])) for one in places]
         return sorted({number for _, number in nearest}), len(places) == len(calls)
+
+
+def _calls_told_apart(action: Action) -> set[str]:
+    """The calls of a step, those that say little by their subject (an edit, a script) with what was asked."""
+    return {
+        f"{call} {action.arguments}"
+        if call.startswith(("edit ", "write ")) or _SCRIPT.fullmatch(call)
+        else call
+        for call in alignment.calls_of(action) - _NO_CALLS
+    }
 
 
 class Frame(NamedTuple):
@@ -409,7 +420,6 @@ def doing(step: ShownStep, path: str = "") -> str:
 
 # What is read through a call that names no file, by the verb of its normal form.
 _LOOKING = {"grep": "searches", "find": "looks for files", "ls": "lists"}
-_SCRIPT = re.compile(r"(\S+) (?:<<|-[ce])")
 
 
 def _running(step: ShownStep) -> str:

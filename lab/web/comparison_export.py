@@ -148,7 +148,8 @@ class FileText:
     def _row(self, row: Row, body: str | None) -> bytes:
         """A row that opens; without `body` it says that there was no room for what it opens."""
         inside = NO_ROOM if body is None else body
-        return self._alone(rendered.row_html(row, self._frame, body=inside)).encode()
+        opened = body is not None and row.name in self._found.side.opened
+        return self._alone(rendered.row_html(row, self._frame, body=inside, opened=opened)).encode()
 
     def _opening(self, unit: Row | Stretch) -> bytes:
         """What stands in front of a unit's rows: that runs part here, or what is folded."""

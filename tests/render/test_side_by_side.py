@@ -104,6 +104,23 @@ def test_what_the_other_run_does_at_another_place_is_not_said_to_be_done_by_one_
     ]
 
 
+@pytest.mark.parametrize(
+    ("subject", "arguments", "said"),
+    [
+        ("edit a.py", ("x", "y"), "only A did this"),
+        ("edit a.py", ("x", "x"), "A does this here; B in its step 2"),
+        ("python <<", ("x", "y"), "only A did this"),
+        ("pytest a.py", ("-q", "-x"), "A does this here; B in its step 2"),
+    ],
+)
+def test_another_edit_of_a_file_and_another_script_are_not_the_same(
+    subject: str, arguments: tuple[str, str], said: str
+) -> None:
+    one, other = (Step(2, action=Action("shell", subject, each)) for each in arguments)
+    rows = [Row(0, (12, 2), (one, None)), Row(1, (15, 2), (None, other), base=1)]
+    assert markup.sign_words(rows[0], FRAME._replace(calls=Calls(rows)), 1) == said
+
+
 def test_of_several_places_the_nearest_is_named_and_every_run_that_has_one() -> None:
     def alone(index: int, column: int, number: int) -> Row:
         steps = tuple(reading(number, "read a.py") if place == column else None for place in range(3))

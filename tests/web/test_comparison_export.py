@@ -29,6 +29,7 @@ HOSTILE = (
     "</pre></details></main><style>*{display:none}</style><base href='http://example.org/'>"
     "\x1b[31mred\x1b[0m <iframe srcdoc='<script>1</script>'> <!-- <svg onload=alert(1)>"
 )
+OPEN_ROW = re.compile(r'<li class="unit" id="(row-[\d-]+)"[^>]*><details open>')
 # Elements that load, run, send or frame something, or change how links are read.
 _ACTIVE = {
     *("script", "img", "iframe", "object", "embed", "link", "base", "form", "input", "button", "video"),
@@ -178,6 +179,14 @@ def test_a_file_holds_what_was_compared_and_every_row_with_what_opens_below_it(v
         f"http://testserver/compare/?runs={first.pk},{second.pk}",
     ):
         assert words.lower() in file.text.lower(), words
+
+
+def test_the_rows_where_runs_part_are_open_in_a_file_and_no_others(viewer: Client) -> None:
+    first, second = two_runs()
+    page = viewer.get(f"/compare/?runs={first.pk},{second.pk}").content.decode()
+    opened = OPEN_ROW.findall(page)
+    assert opened
+    assert OPEN_ROW.findall(saved(viewer, first, second)) == opened
 
 
 def test_nothing_in_a_file_runs_loads_or_leads_to_another_place(viewer: Client) -> None:
