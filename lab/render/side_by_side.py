@@ -349,33 +349,73 @@ class ShownParting(Protocol):
     def path(self) -> str: ...
 
 
-def band_html(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame, *, first: bool) -> SafeString:
-    """The band above the row where runs part: after which step, what each did then, and why it counts."""
-    run = frame.runs[parting.column]
-    whom = (
-        f" of {frame.letters[parting.column]} from {frame.letters[parting.base]}"
-        if len(frame.runs) > 2
-        else ""
-    )
+def band_html(
+    parting: ShownParting,
+    rows: Sequence[ShownRow],
+    frame: Frame,
+    *,
+    first: bool,
+    also: Sequence[ShownParting] = (),
+    staying: Sequence[int] = (),
+) -> SafeString:
+    """The band above the row where runs part: after which step, what each did then, and why it counts.
+
+    `also`: further runs that leave the same one in the same row. `staying`: columns that never part from it.
+    """
+    letters, base = frame.letters, frame.letters[parting.base]
+    whom = ""
+    if also:
+        names = joined([letters[parting.column], *(letters[one.column] for one in also)])
+        whom = f": {names} part from {base} here"
+    elif len(frame.runs) > 2:
+        whom = f" of {letters[parting.column]} from {base}"
     key = " <kbd>v</kbd>" if first else ""
+    anchors = "".join(f'<span id="divergence-{frame.runs[one.column]}"></span>' for one in also)
     return safe(
-        f'<li class="band" id="divergence-{run}" data-divergence data-c="{parting.column}" '
-        f'data-index="{parting.row}" tabindex="-1">'
-        f"{icon('branch')}<span><b>First sustained divergence{whom}</b> "
-        f"{parting_words(parting, rows, frame)}</span>{key}</li>"
+        f'<li class="band" id="divergence-{frame.runs[parting.column]}" data-divergence '
+        f'data-c="{parting.column}" data-index="{parting.row}" tabindex="-1">'
+        f"{icon('branch')}<span>{anchors}<b>First sustained divergence{whom}</b> "
+        f"{parting_words(parting, rows, frame, also)}{_staying_words(parting.base, staying, frame)}"
+        f"</span>{key}</li>"
     )
 
 
-def parting_words(parting: ShownParting, rows: Sequence[ShownRow], frame: Frame) -> str:
+def parting_words(
+    parting: ShownParting, rows: Sequence[ShownRow], frame: Frame, also: Sequence[ShownParting] = ()
+) -> str:
     """ "after step 5. A searches a.py, B edits a.py; they come back to no common way.", as markup."""
-    both = (parting.base, parting.column)
-    did = ", ".join(_did(rows[parting.row :], column, frame, parting.path) for column in both)
+    partings = (parting, *also)
+    paths = {parting.base: parting.path} | {one.column: one.path for one in partings}
+    did = ", ".join(_did(rows[parting.row :], column, frame, path) for column, path in paths.items())
+    reasons: dict[str, list[str]] = {}
+    for one in partings:
+        reasons.setdefault(_reason(one), []).append(frame.letters[one.column])
+    if len(reasons) == 1:
+        why = next(iter(reasons))
+    else:
+        why = "; ".join(f"of {joined(letters)}: {reason}" for reason, letters in reasons.items())
+    return f"{_after(rows[: parting.row], list(paths), frame)}. {did}; {why}."
+
+
+def _reason(parting: ShownParting) -> str:
     if parting.because == "files":
         path = f"<code>{visible_html(one_line(parting.path, 120))}</code>"
-        why = f"{path} is different from here to the end"
-    else:
-        why = "they come back to no common way"
-    return f"{_after(rows[: parting.row], both, frame)}. {did}; {why}."
+        return f"{path} is different from here to the end"
+    return "they come back to no common way"
+
+
+def _staying_words(base: int, staying: Sequence[int], frame: Frame) -> str:
+    """ " C goes A's way to the end.", nothing where no run does."""
+    if not staying:
+        return ""
+    so_far = "to the end" if all(frame.ended[column] for column in (base, *staying)) else "so far"
+    verb = "go" if len(staying) > 1 else "goes"
+    return f" {joined([frame.letters[one] for one in staying])} {verb} {frame.letters[base]}'s way {so_far}."
+
+
+def joined(names: Sequence[str]) -> str:
+    """ "A", "A and B", "A, B and C"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _after(before: Sequence[ShownRow], columns: Sequence[int], frame: Frame) -> str:

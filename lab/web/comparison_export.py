@@ -36,7 +36,7 @@ from lab.services.side_by_side import stretch_words
 from lab.services.side_by_side_rows import Row, Stretch, rows_of
 from lab.web import comparison_tabs
 from lab.web.comparison_patches import MOST_FILES, MOST_LINES
-from lab.web.comparison_rows import ROWS_WITH_ICONS, frame_of, map_html
+from lab.web.comparison_rows import ROWS_WITH_ICONS, band_at, frame_of, map_html
 from lab.web.exports import download
 from lab.web.http import for_role, signed_in
 
@@ -154,11 +154,7 @@ class FileText:
     def _opening(self, unit: Row | Stretch) -> bytes:
         """What stands in front of a unit's rows: that runs part here, or what is folded."""
         first = rows_of(unit)[0]
-        markup = "".join(
-            rendered.band_html(parting, self._found.rows, self._frame, first=False)
-            for parting in self._found.side.layout.partings
-            if parting.row == first.index
-        )
+        markup = band_at(self._found.side.layout, self._frame, first.index, with_key=False)
         if isinstance(unit, Stretch):
             markup += folded_html(len(unit.rows), stretch_words(unit))
         return self._alone(markup).encode()

@@ -17,10 +17,10 @@ from lab.render.side_by_side_map import ROWS_WITH_ICONS, minimap_html
 from lab.services import comparison_asks, comparisons, side_by_side
 from lab.services.comparison_asks import Place
 from lab.services.side_by_side import SideBySide
-from lab.services.side_by_side_rows import Row, Stretch, Window, rows_of
+from lab.services.side_by_side_rows import Layout, Row, Stretch, Window, rows_of
 from lab.web.http import for_role
 
-__all__ = ["ROWS_WITH_ICONS", "frame_of", "map_html", "pane_html", "panes", "window_html"]
+__all__ = ["ROWS_WITH_ICONS", "band_at", "frame_of", "map_html", "pane_html", "panes", "window_html"]
 
 PANE_STEPS = 60
 _PANE_ABOVE = 4
@@ -73,11 +73,25 @@ def _row(side: SideBySide, frame: Frame, row: Row) -> str:
 
 
 def _bands(side: SideBySide, frame: Frame, index: int) -> list[str]:
-    return [
-        markup.band_html(parting, side.layout.rows, frame, first=place == 0)
-        for place, parting in enumerate(side.layout.partings)
-        if parting.row == index
-    ]
+    band = band_at(side.layout, frame, index)
+    return [band] if band else []
+
+
+def band_at(layout: Layout, frame: Frame, index: int, *, with_key: bool = True) -> str:
+    """The band of all runs that part in this row, "" where none does. The first one tells who never parts."""
+    here = [one for one in layout.partings if one.row == index]
+    if not here:
+        return ""
+    is_first = here[0] is layout.first_parting()
+    parted = {one.column for one in layout.partings} | {here[0].base}
+    return markup.band_html(
+        here[0],
+        layout.rows,
+        frame,
+        first=is_first and with_key,
+        also=here[1:],
+        staying=[column for column in layout.compared if column not in parted] if is_first else [],
+    )
 
 
 def _edge(side: SideBySide, frame: Frame, which: str, rows: int, place: Place) -> str:

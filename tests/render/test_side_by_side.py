@@ -214,6 +214,33 @@ def test_the_band_says_after_which_step_the_runs_part_and_why_it_counts() -> Non
     assert words_of(markup.parting_words(Parting(0), rows, FRAME)).startswith("at the first step.")
 
 
+def test_runs_that_part_in_one_row_are_told_in_one_sentence_and_so_are_those_that_never_part() -> None:
+    frame = Frame((1, 2, 3, 4), tuple("ABCD"), (True,) * 4, (True,) * 4, "?runs=1,2,3,4", (9,) * 4)
+    step = Step(5)
+    rows = [
+        Row(0, (1, 5), (step,) * 4, (None, *[Sign.EQUAL] * 3), is_equal=True),
+        Row(1, (1, 6), (Step(6), Step(6), Step(6), Step(6)), (None,) * 4),
+    ]
+    html = markup.band_html(
+        Parting(1),
+        rows,
+        frame,
+        first=True,
+        also=[Parting(1, column=3, because="files", path="zones.py")],
+        staying=[2],
+    )
+    assert html.count("<li") == 1
+    for anchor in ('id="divergence-2"', 'id="divergence-4"'):
+        assert anchor in html
+    told = words_of(html)
+    assert told.startswith("First sustained divergence: B and D part from A here after step 5. A runs make")
+    assert "of B: they come back to no common way; of D: zones.py is different from here" in told
+    assert "C goes A's way to the end." in told
+    growing = Frame((1, 2, 3, 4), tuple("ABCD"), (True,) * 4, (True, True, False, True), "", (9,) * 4)
+    so_far = words_of(markup.band_html(Parting(1), rows, growing, first=True, staying=[2, 3]))
+    assert "C and D go A's way so far." in so_far
+
+
 def test_the_map_of_long_runs_has_400_links_that_lose_no_failed_test_and_no_parting() -> None:
     rows = [both(number, number + 1, failed_test=number == 1501, kind="test") for number in range(5000)]
     html = minimap_html(rows, FRAME, partings={3333}, shown=range(60))

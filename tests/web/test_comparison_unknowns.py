@@ -9,6 +9,8 @@ from django.test import Client
 from lab.engine.events import PatchCaptured
 from lab.models import Experiment, HiddenTaskPart, Run, TestResult
 from tests import builders
+from tests.parted_runs import COMMON, parted, run_of
+from tests.web.test_comparison_export import saved
 from tests.web.test_comparison_tabs import GOLD, page, pair, words
 
 
@@ -138,3 +140,32 @@ def test_runs_that_part_at_once_part_at_the_first_step(viewer: Client) -> None:
     told = words(page(viewer, "cost", *parted_at_once()))
     assert "A and B part at the first step" in told
     assert "after step 0" not in told
+
+
+def test_runs_that_part_in_one_row_share_a_band_that_says_who_never_parts(viewer: Client) -> None:
+    first, second = parted()
+    left = [f"make left_{number}" for number in range(4)]
+    third = run_of([*COMMON, *left], like=first, seed=3)
+    fourth = run_of(
+        [*COMMON, *(f"cargo build right_{number}" for number in range(4))],
+        like=first,
+        seed=4,
+        patch=builders.PATCH.replace("_real(", "_true("),
+    )
+    html = page(viewer, "steps", first, second, third, fourth)
+    assert html.count('<li class="band"') == 1
+    told = words(html)
+    assert "First sustained divergence: B and D part from A here after step 6." in told
+    assert "C goes A's way to the end." in told
+    text = words(saved(viewer, first, second, third, fourth))
+    assert "First sustained divergence: B and D part from A here after step 6." in text
+
+
+def test_the_key_to_the_divergence_is_offered_where_there_is_one(viewer: Client) -> None:
+    def key(*runs: Run) -> bool:
+        return "<kbd>v</kbd> divergence" in page(viewer, "steps", *runs)
+
+    assert key(*parted())
+    first = run_of(COMMON)
+    assert not key(first, run_of(COMMON, like=first))
+    assert key(first, run_of(COMMON, like=first, seed=3, ended=False))
