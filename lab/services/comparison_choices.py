@@ -27,6 +27,7 @@ MOST_LISTED = 50
 MOST_PAIRS = 10
 # How far back runs of other tasks, and pairs, are looked for.
 _NEWEST = 2000
+_NEAREST = "Nearest"
 _GRADED = (Outcome.RESOLVED.value, Outcome.UNRESOLVED.value)
 
 
@@ -279,75 +280,70 @@ def _nearest(run: Run, others: QuerySet[Run]) -> list[tuple[_Sort, list[int]]]:
 
 
 def _sorts_of_other_tasks(run: Run, others: QuerySet[Run]) -> list[_Sort]:
-    title, most = "Nearest", MOST_OF_OTHER_TASKS
-    imported = run.experiment.kind == Experiment.Kind.IMPORTED
-    recorded = Q() if imported else Q(experiment__kind=Experiment.Kind.IMPORTED)
     names = task_names.namesakes(run.task)
-    # One benchmark's instance has the same id wherever it was run, and not always the same digest.
-    sorts = [
-        _Sort(
-            title,
-            f"{run.task.slug} by its name, in another task set",
-            others.filter(recorded, task__slug=run.task.slug),
-            ("same_verdict", "elsewhere", "-pk"),
-            most,
-            "Tasks of the same name, of which nobody knows whether they are the same in everything.",
-            other_tasks=True,
-        ),
-        _Sort(
-            title,
-            f"{names.issue}, which the names of their tasks share",
-            others.filter(task__in=names.of_issue),
-            ("elsewhere", "same_verdict", "-pk"),
-            most,
-            "By their names tasks of the same problem, of which nobody knows whether they are the same.",
-            other_tasks=True,
-        ),
-    ]
-    warning = "Of other tasks: their steps may have little in common."
+    imported = run.experiment.kind == Experiment.Kind.IMPORTED
+    sorts = _sorts_of_namesakes(run, others, names, imported=imported)
     if not imported:
         alike = Q(arm__harness_version__harness=run.arm.harness_version.harness_id)
         alike |= Q(arm__model=run.arm.model_id)
         sorts.append(
-            _Sort(
-                title,
+            _unlike(
                 "other tasks of the same task set, by the same harness or model",
-                _newest(others.filter(alike, task__task_set=run.task.task_set_id)),
+                others.filter(alike, task__task_set=run.task.task_set_id),
                 ("other_harness", "other_model", "elsewhere", "same_verdict", "-pk"),
-                most,
-                warning,
-                other_tasks=True,
             )
         )
+    note = f"other tasks whose names begin with {names.repository}"
     of_repository = Q(task__in=names.of_repository)
     if run.task.repository:
+        note = f"other tasks of the same repository, {run.task.repository}"
         of_repository |= Q(task__repository=run.task.repository)
     sorts.append(
-        _Sort(
-            title,
-            f"other tasks of the same repository, {run.task.repository}"
-            if run.task.repository
-            else f"other tasks whose names begin with {names.repository}",
-            _newest(others.filter(of_repository)),
-            ("same_verdict", "other_model", "elsewhere", "-pk"),
-            most,
-            warning,
-            other_tasks=True,
-        )
+        _unlike(note, others.filter(of_repository), ("same_verdict", "other_model", "elsewhere", "-pk"))
     )
     if imported:
         sorts.append(
-            _Sort(
-                title,
+            _unlike(
                 "other tasks of the same experiment",
-                _newest(others.filter(experiment=run.experiment_id)),
+                others.filter(experiment=run.experiment_id),
                 ("other_model", "same_verdict", "-pk"),
-                most,
-                warning,
-                other_tasks=True,
             )
         )
     return sorts
+
+
+def _sorts_of_namesakes(
+    run: Run, others: QuerySet[Run], names: task_names.Namesakes, *, imported: bool
+) -> list[_Sort]:
+    """Runs whose tasks are the same by their names."""
+    recorded = Q() if imported else Q(experiment__kind=Experiment.Kind.IMPORTED)
+    # One benchmark's instance has the same id wherever it was run, and not always the same digest.
+    return [
+        _Sort(
+            _NEAREST,
+            f"{run.task.slug} by its name, in another task set",
+            others.filter(recorded, task__slug=run.task.slug),
+            ("same_verdict", "elsewhere", "-pk"),
+            MOST_OF_OTHER_TASKS,
+            "Tasks of the same name, of which nobody knows whether they are the same in everything.",
+            other_tasks=True,
+        ),
+        _Sort(
+            _NEAREST,
+            f"{names.issue}, which the names of their tasks share",
+            others.filter(task__in=names.of_issue),
+            ("elsewhere", "same_verdict", "-pk"),
+            MOST_OF_OTHER_TASKS,
+            "By their names tasks of the same problem, of which nobody knows whether they are the same.",
+            other_tasks=True,
+        ),
+    ]
+
+
+def _unlike(note: str, runs: QuerySet[Run], order: tuple[str, ...]) -> _Sort:
+    """Runs whose tasks are others."""
+    warning = "Of other tasks: their steps may have little in common."
+    return _Sort(_NEAREST, note, _newest(runs), order, MOST_OF_OTHER_TASKS, warning, other_tasks=True)
 
 
 def _newest(runs: QuerySet[Run]) -> QuerySet[Run]:
