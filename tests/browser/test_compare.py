@@ -81,3 +81,18 @@ def test_a_long_comparison_is_scrolled_jumped_through_and_taken_apart(tab: Tab, 
     expect(page.locator("#rows")).to_be_visible()
     assert page.evaluate("document.querySelectorAll('*').length") < 10_000
     assert (tab.complaints, tab.strangers) == ([], [])
+
+
+def test_the_signs_are_explained_in_a_narrow_window(tab: Tab, pairs: Any) -> None:
+    (first, second), _ = pairs
+    page = tab.open(f"/compare/?runs={first},{second}")
+    menu = page.locator(".signs-menu")
+    expect(menu).to_be_hidden()
+    page.set_viewport_size({"width": 800, "height": 900})
+    expect(page.locator(".compare-side")).to_be_hidden()
+    menu.locator("summary").click()
+    words = menu.get_by_text("same action, something differs")
+    expect(words).to_be_in_viewport(ratio=1)
+    # Nothing of it is cut off at the window's edge.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert (tab.complaints, tab.strangers) == ([], [])
