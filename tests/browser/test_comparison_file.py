@@ -80,7 +80,8 @@ def test_a_file_is_read_without_a_network_and_nothing_in_it_runs(
     expect(row.locator(".row-body")).to_be_hidden()
     expect(page.locator(f"#row-{first}-7 .row-body")).to_be_visible()
     side, sign = (page.locator(place).bounding_box() for place in (".compare-side", ".signs dt >> nth=0"))
-    assert side and sign
+    assert side
+    assert sign
     assert sign["x"] >= side["x"] + 8
     row.locator("summary.cells").click()
     expect(row.locator(".row-body")).to_contain_text("<script>document.title = 'ran'</script>")
