@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import NoReverseMatch, include, path, reverse
 from django.views.decorators.http import require_safe
 
+from lab.engine.limits import as_typed
 from lab.models import Experiment, Role, Run
 from lab.services import (
     compared_arms,
@@ -37,6 +38,12 @@ TABS = {
 }
 
 
+# What an address of this page may hold beside the runs; some are of one tab alone.
+_HEEDED = {"runs", "choose", "first", *comparison_asks.CHOICES, *comparison_asks.PLACES}
+_HEEDED |= {"against", "of", "lay", "all"}
+_MOST_UNHEEDED = 5
+
+
 class Tab(NamedTuple):
     """One way to look at the runs: its name, its words, where it is."""
 
@@ -59,7 +66,8 @@ def comparison(request: HttpRequest) -> HttpResponse:
         return _to_runs([run.pk for run in runs])
     asked = comparison_asks.asked([run.pk for run in runs], request.GET.dict())
     side = side_by_side.read(runs, asked, bodies=asked.view == "steps")
-    context = _frame(runs, side) | _view(request, runs, side)
+    unheeded = [as_typed(name) for name in request.GET if name not in _HEEDED]
+    context = _frame(runs, side) | _view(request, runs, side) | {"unheeded": unheeded[:_MOST_UNHEEDED]}
     return render(request, "comparisons/detail.html", context)
 
 

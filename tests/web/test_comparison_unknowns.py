@@ -169,3 +169,11 @@ def test_the_key_to_the_divergence_is_offered_where_there_is_one(viewer: Client)
     first = run_of(COMMON)
     assert not key(first, run_of(COMMON, like=first))
     assert key(first, run_of(COMMON, like=first, seed=3, ended=False))
+
+
+def test_a_part_of_the_address_that_means_nothing_here_is_told(viewer: Client) -> None:
+    runs = pair()
+    told = words(page(viewer, "steps", *runs, more="&row=17.5&align=%3Cb%3E"))
+    assert "Not heeded, as this page knows nothing of that name: row , align ." in told
+    for more in ("", "&by=number&scroll=apart&fold=none", "&against=gold&of=A&lay=over&all=tests"):
+        assert "Not heeded" not in page(viewer, "patches", *runs, more=more)
