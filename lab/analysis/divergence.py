@@ -130,33 +130,6 @@ def _parts_here(pair: _Pair, row: int) -> bool:
     return pair.place == row and not _is_common(pair)
 
 
-def of_all(
-    runs: Sequence[Sequence[Action]],
-    alignment: Alignment,
-    *,
-    same_files: Sequence[Mapping[str, bool] | None],
-    ended: Sequence[bool],
-) -> list[Divergence | None]:
-    """For each run where it parts from the first one; the first has None.
-
-    `same_files` has for each run its files against those of the first run; what it has for the first is not
-    looked at.
-    """
-    return [
-        first_sustained(
-            runs,
-            alignment,
-            first=0,
-            second=second,
-            same_files=same_files[second],
-            ended=(ended[0], ended[second]),
-        )
-        if second
-        else None
-        for second in range(len(runs))
-    ]
-
-
 def _pairs(
     runs: Sequence[Sequence[Action]], alignment: Alignment, columns: tuple[int, int], ended: tuple[bool, bool]
 ) -> list[_Pair]:

@@ -386,7 +386,12 @@ def parting_words(
     """ "after step 5. A searches a.py, B edits a.py; they come back to no common way.", as markup."""
     partings = (parting, *also)
     paths = {parting.base: parting.path} | {one.column: one.path for one in partings}
-    did = ", ".join(_did(rows[parting.row :], column, frame, path) for column, path in paths.items())
+    doers: dict[str, list[str]] = {}
+    for column, path in paths.items():
+        doers.setdefault(_did(rows[parting.row :], column, frame, path), []).append(frame.letters[column])
+    did = ", ".join(
+        f"{'each of ' if len(letters) > 1 else ''}{joined(letters)} {does}" for does, letters in doers.items()
+    )
     reasons: dict[str, list[str]] = {}
     for one in partings:
         reasons.setdefault(_reason(one), []).append(frame.letters[one.column])
@@ -394,7 +399,7 @@ def parting_words(
         why = next(iter(reasons))
     else:
         why = "; ".join(f"of {joined(letters)}: {reason}" for reason, letters in reasons.items())
-    return f"{_after(rows[: parting.row], list(paths), frame)}. {did}; {why}."
+    return f"{_after(rows[: parting.row], list(paths), frame)}. {did[0].upper()}{did[1:]}; {why}."
 
 
 def _reason(parting: ShownParting) -> str:
@@ -435,11 +440,10 @@ def _after(before: Sequence[ShownRow], columns: Sequence[int], frame: Frame) -> 
 
 
 def _did(rows: Sequence[ShownRow], column: int, frame: Frame, path: str) -> str:
-    letter = frame.letters[column]
     step = next((step for row in rows if (step := row.steps[column]) is not None), None)
     if step is None:
-        return f"{letter} {'has ended' if frame.ended[column] else 'has done no more so far'}"
-    return f"{letter} {doing(step, path)}"
+        return "has ended" if frame.ended[column] else "has done no more so far"
+    return doing(step, path)
 
 
 def doing(step: ShownStep, path: str = "") -> str:

@@ -57,6 +57,11 @@ class Asked:
         """The runs as the columns stand."""
         return (*self.first, *(run for run in self.runs if run not in self.first))
 
+    def without(self, run: int) -> str:
+        """The runs without one of them, "" where fewer than two are left."""
+        rest = [str(other) for other in self.runs if other != run]
+        return ",".join(rest) if len(rest) > 1 else ""
+
     def address(self, **changed: Any) -> str:
         """The query that asks for the same with something changed, such as `fold="none"`."""
         other = replace(self, **changed)

@@ -12,6 +12,7 @@ from lab.render.moments import INFRASTRUCTURE_REASONS
 from lab.render.numbers import clock, dollars, plural
 from lab.render.step_differences import RowColumn, row_body
 from lab.services import compared_patches, compared_steps, outlines
+from lab.services.compared_patches import LETTERS
 from lab.services.comparison_asks import Asked, Place
 from lab.services.facts import agent_seconds, facts_of
 from lab.services.gradings import Badge
@@ -34,7 +35,6 @@ from lab.services.side_by_side_rows import (
     window_around,
 )
 
-LETTERS = "ABCDEF"
 # So many rows from the divergence on come with their bodies, until each run that parts has acted.
 _OPEN_AT_PARTING = 4
 
@@ -106,9 +106,10 @@ def read(runs: Sequence[Run], asked: Asked, *, everything: bool = False, bodies:
         _column(run, letters[run.pk], outline)
         for run, outline in zip(ordered, outlines.outlines_of(ordered), strict=True)
     ]
-    same = _same_files(columns)
+    outlined = [column.outline for column in columns]
+    same = same_files(ordered, outlined)
     laid = layout(
-        [column.outline for column in columns],
+        outlined,
         numbered=asked.by == "number",
         ended=[column.ended for column in columns],
         same_files=same,
@@ -140,12 +141,12 @@ def read(runs: Sequence[Run], asked: Asked, *, everything: bool = False, bodies:
     )
 
 
-def _same_files(columns: Sequence[Column]) -> list[Mapping[str, bool] | None]:
-    """For each column which files its patch and that of the first column with steps hold alike."""
-    first = next((place for place, column in enumerate(columns) if column.outline.steps), 0)
-    others = [place for place in range(len(columns)) if place != first]
-    found = compared_patches.same_files([columns[place].run for place in (first, *others)])
-    same: list[Mapping[str, bool] | None] = [None] * len(columns)
+def same_files(runs: Sequence[Run], outlines: Sequence[Outline]) -> list[Mapping[str, bool] | None]:
+    """For each run which files its patch and that of the first run with steps hold alike; None: unknown."""
+    first = next((place for place, outline in enumerate(outlines) if outline.steps), 0)
+    others = [place for place in range(len(runs)) if place != first]
+    found = compared_patches.same_files([runs[place] for place in (first, *others)])
+    same: list[Mapping[str, bool] | None] = [None] * len(runs)
     for place, one in zip(others, found, strict=True):
         same[place] = one
     return same

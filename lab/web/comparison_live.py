@@ -41,7 +41,7 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
     side = side_by_side.read(runs, comparison_asks.asked(numbers, request.GET.dict()), bodies=False)
     context = {
         "side": side,
-        "heads": [(column, _without(side, column.run.pk)) for column in side.columns],
+        "heads": [(column, side.asked.without(column.run.pk)) for column in side.columns],
         "minimap": comparison_rows.map_html(side),
         "tests_address": side.asked.address(view="tests"),
         "setup": side.asked.address(view="setup", at=None, open=None),
@@ -62,11 +62,6 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
             may_see_gold=holds(request, Role.OPERATOR),
         )
     return render(request, "comparisons/live.html", context)
-
-
-def _without(side: SideBySide, run: int) -> str:
-    rest = [str(other) for other in side.asked.runs if other != run]
-    return ",".join(rest) if len(rest) > 1 else ""
 
 
 def _rows(request: HttpRequest, side: SideBySide) -> str:

@@ -19,6 +19,7 @@ from lab.services import (
     compared_tests,
     comparison_asks,
     comparisons,
+    side_by_side,
     side_by_side_rows,
 )
 from lab.services.compared_patches import LETTERS
@@ -206,14 +207,7 @@ def _cost(ask: Ask) -> Context:
 
 def _partings(runs: Sequence[Run], read: Sequence[Outline]) -> list[charts_compared.Parted]:
     """Where each run leaves the first one that has steps, with the last step of both before that."""
-    first = next((place for place, one in enumerate(read) if one.steps), None)
-    if first is None:
-        return []
-    others = [place for place in range(len(runs)) if place != first]
-    found = compared_patches.same_files([runs[place] for place in (first, *others)])
-    same: list[Mapping[str, bool] | None] = [None] * len(runs)
-    for place, one in zip(others, found, strict=True):
-        same[place] = one
+    same = side_by_side.same_files(runs, read)
     ended = [run.status == Run.Status.ENDED for run in runs]
     laid = side_by_side_rows.layout(read, numbered=False, ended=ended, same_files=same)
     return [

@@ -83,7 +83,7 @@ def _frame(runs: Sequence[Run], side: SideBySide) -> dict[str, Any]:
         "signals": comparisons.signals(runs),
         "view": asked.view,
         "tabs": [Tab(name, words, asked.address(view=name)) for name, words in TABS.items()],
-        "heads": [(column, _without(asked, column.run.pk)) for column in side.columns],
+        "heads": [(column, asked.without(column.run.pk)) for column in side.columns],
         "tests_address": asked.address(view="tests"),
         "setup": asked.address(view="setup", at=None, open=None),
         "may_add": len(runs) < comparisons.MOST_RUNS,
@@ -93,16 +93,11 @@ def _frame(runs: Sequence[Run], side: SideBySide) -> dict[str, Any]:
     }
 
 
-def _without(asked: Asked, run: int) -> str:
-    """The runs without one of them, "" where two are left."""
-    return ",".join(str(other) for other in asked.runs if other != run) if len(asked.runs) > 2 else ""
-
-
 def _pairs(side: SideBySide) -> list[tuple[str, str]]:
     """Where only two have room: each two of the runs in words, and the address that puts them first."""
     if len(side.columns) < 3:
         return []
-    letters = dict(zip(side.asked.runs, side_by_side.LETTERS, strict=False))
+    letters = {column.run.pk: column.letter for column in side.columns}
     return [
         (f"{letters[first]} and {letters[second]}", side.asked.address(first=(first, second)))
         for first, second in combinations(side.asked.runs, 2)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.analysis.alignment import Action, align
-from lab.analysis.divergence import Divergence, first_sustained, of_all
+from lab.analysis.divergence import Divergence, first_sustained
 from tests.analysis import acted
 from tests.analysis.acted import PICTURE, answer, edit, grep, read, shell, write
 
@@ -80,17 +80,19 @@ def test_a_command_that_failed_and_was_tried_again_parts_none_of_three_runs() ->
     other_files = {"src/a.py": False, "src/b.py": False}
 
     alignment = align(runs)
-    found = of_all(runs, alignment, same_files=[None, {"src/a.py": True}, other_files], ended=[True] * 3)
+
+    def parted_from(first: int, second: int, same_files: dict[str, bool]) -> Divergence | None:
+        return first_sustained(
+            runs, alignment, first=first, second=second, same_files=same_files, ended=(True, True)
+        )
 
     assert {len(row) for row in alignment.rows} == {3}
-    assert found[:2] == [None, None]
-    assert found[2] is not None
+    assert parted_from(0, 1, {"src/a.py": True}) is None
+    found = parted_from(0, 2, other_files)
+    assert found is not None
     searches = len(START) + 1 + len(MIDDLE)
-    assert alignment.rows[found[2].row] == (None, None, searches)
-    from_the_other = first_sustained(
-        runs, alignment, first=1, second=2, same_files=other_files, ended=(True, True)
-    )
-    assert from_the_other == found[2]
+    assert alignment.rows[found.row] == (None, None, searches)
+    assert parted_from(1, 2, other_files) == found
 
 
 def test_a_retry_right_before_the_routine_end_parts_nobody() -> None:
@@ -286,11 +288,3 @@ def test_rows_of_the_answer_are_those_of_the_whole_alignment(columns: tuple[int,
     assert found is not None
     row = alignment.rows[found.row]
     assert row[first] == len(START) or row[second] == len(START)
-
-
-def test_each_run_is_looked_at_against_the_first_one() -> None:
-    runs = [PICTURE.one, PICTURE.other, PICTURE.one]
-
-    found = of_all(runs, align(runs), same_files=[None, PICTURE.same_files, {}], ended=[True, True, True])
-
-    assert found == [None, Divergence(5, "way"), None]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lab.analysis.alignment import Action, Alignment, align
-from lab.analysis.divergence import of_all
+from lab.analysis.divergence import first_sustained
 from tests.bench import figures
 from tests.bench.figures import Target
 
@@ -68,7 +68,8 @@ def _step(chance: random.Random, files: Sequence[str]) -> Action:
 
 def _aligned(runs: Sequence[Sequence[Action]]) -> Alignment:
     found = align(runs)
-    of_all(runs, found, same_files=[None] * len(runs), ended=[True] * len(runs))
+    for second in range(1, len(runs)):
+        first_sustained(runs, found, first=0, second=second, same_files=None, ended=(True, True))
     return found
 
 

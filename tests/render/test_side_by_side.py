@@ -233,7 +233,9 @@ def test_runs_that_part_in_one_row_are_told_in_one_sentence_and_so_are_those_tha
     for anchor in ('id="divergence-2"', 'id="divergence-4"'):
         assert anchor in html
     told = words_of(html)
-    assert told.startswith("First sustained divergence: B and D part from A here after step 5. A runs make")
+    assert told.startswith(
+        "First sustained divergence: B and D part from A here after step 5. Each of A, B and D runs"
+    )
     assert "of B: they come back to no common way; of D: zones.py is different from here" in told
     assert "C goes A's way to the end." in told
     growing = Frame((1, 2, 3, 4), tuple("ABCD"), (True,) * 4, (True, True, False, True), "", (9,) * 4)
