@@ -18,6 +18,9 @@ _FIRST_USER = 61_000
 _A_LANE = 1_000
 _MOST_LANES = 8
 _SHARES_ONE_LAB = "tests/browser"
+# Each container brings a network interface of this machine up and down, and Chromium drops what it is loading
+# when one changes (ERR_NETWORK_CHANGED): these never run beside it.
+_CHANGES_THE_NETWORK = ("tests/e2e/test_docker", "tests/e2e/test_release_fixes")
 
 
 def lane() -> int:
@@ -48,8 +51,10 @@ def users() -> range:
 
 
 def scope_of(test: str) -> str:
-    """What stays together with a test: its file, or all files that share one lab and one Chromium."""
-    return _SHARES_ONE_LAB if test.startswith(f"{_SHARES_ONE_LAB}/") else test.partition("::")[0]
+    """What stays together with a test: its file; or all that share or disturb one Chromium."""
+    if test.startswith((f"{_SHARES_ONE_LAB}/", *_CHANGES_THE_NETWORK)):
+        return _SHARES_ONE_LAB
+    return test.partition("::")[0]
 
 
 class Lanes(LoadFileScheduling):  # type: ignore[misc] # xdist has no types

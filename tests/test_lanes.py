@@ -39,9 +39,12 @@ def test_a_port_that_somebody_listens_on_is_not_free(monkeypatch: pytest.MonkeyP
         ("tests/e2e/test_up.py::test_a[x::y]", "tests/e2e/test_up.py"),
         ("tests/browser/test_keys.py::test_a", "tests/browser"),
         ("tests/browser/test_lists.py::test_b", "tests/browser"),
+        ("tests/e2e/test_docker_prepared.py::test_c", "tests/browser"),
     ],
 )
-def test_a_file_stays_together_and_all_files_that_share_one_lab(test: str, scope: str) -> None:
+def test_a_file_stays_together_and_so_does_all_that_shares_or_disturbs_one_chromium(
+    test: str, scope: str
+) -> None:
     assert lanes.scope_of(test) == scope
 
 

@@ -109,8 +109,7 @@ def test_of_two_people_who_pause_at_once_one_is_told_of_the_other(
         wait_for_command(tab)
         with second_tab(browser, tab, other) as second:
             # The second page is told of the pause too late: it asks all the same.
-            second.page.evaluate("document.querySelector('[data-key-of=p]').closest('form').id = 'late'")
-            late = second.page.evaluate("document.querySelector('#late').action")
+            late = second.page.evaluate("document.querySelector('[data-key-of=p]').closest('form').action")
             tab.page.keyboard.press("p")
             wait_for(lambda: controls(tab) == ["pause"], what="the first pause")
             answer = second.page.evaluate(
