@@ -67,7 +67,7 @@ def test_leaf_is_cloned_a_tool_renamed_another_left_out_and_a_run_with_it_compar
     expect(page.locator("main")).to_contain_text("Shell")
 
     own, plain = run_with(tab, f"{name} v1"), run_with(tab, "leaf-compatible v1")
-    page = tab.open(f"/compare/?runs={plain},{own}")
+    page = tab.open(f"/compare/?runs={plain},{own}&view=setup")
     expect(page.locator(".light[data-state=different]", has_text="harness")).to_be_visible()
     expect(page.locator("main")).to_contain_text(re.compile(r"tools\.Bash\s+renamed\s+Bash\s+→\s+Shell"))
     expect(page.locator("main")).to_contain_text(re.compile(r"tools\.Glob\s+only in"))
