@@ -327,8 +327,14 @@ def _search(program: str, simple: Simple, place: _Place) -> Done:
 def _find(program: str, simple: Simple, place: _Place) -> Done:
     words = simple.words[1:]
     for option in ("-name", "-iname", "-path", "-wholename", "-regex"):
-        if option in words[:-1]:
-            return Done(f"find {pattern_of(words[words.index(option) + 1])}")
+        for at, word in enumerate(words[:-1]):
+            # What is pruned or negated is not looked for.
+            if (
+                word == option
+                and "-prune" not in words[at + 2 : at + 3]
+                and words[at - 1] not in ("!", "-not")
+            ):
+                return Done(f"find {pattern_of(words[at + 1])}")
     operands = _operands(program, words)
     return Done(f"find {place.path(operands[0]) if operands else place.path('.')}")
 

@@ -105,6 +105,7 @@ def test_the_same_through_several_interfaces_is_the_same_action(same: tuple[Acti
         ("git grep -n 'x y'", "grep x y"),
         ("find . -type f -name '*.py' | xargs grep -l Clock | head", "grep Clock"),
         ("find . -name a.py", "find a.py"),
+        ("find . -name .git -prune -o -not -name 'x*' -type f -name '*.py' -print", "find *.py"),
         ("ls -la /testbed/src", "ls src"),
         ("cd src && ls", "ls src"),
         ("python <<'EOF'\nprint(1)\nEOF", "python <<"),
