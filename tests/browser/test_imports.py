@@ -58,7 +58,7 @@ def test_a_run_is_imported_opened_exported_and_known_when_it_comes_back(tab: Tab
 
     page.get_by_role("link", name="Open its runs").click()
     expect(page.locator("#grid td[data-group]")).to_have_count(3)
-    # What a page lacks when it begins to watch takes the place of its cells, also of one that is being pressed.
+    # What a page lacks when it begins to watch takes the place of cells, also of one that is pressed.
     expect(page.locator("#live-state")).to_contain_text("Live")
     page.locator("#grid td[data-group] a").first.click()
     expect(page.locator("li.step").first).to_be_visible()
