@@ -122,6 +122,7 @@ def read(runs: Sequence[Run], asked: Asked, *, everything: bool = False, bodies:
     shown_open = begins if at is None and opened is None else []
     if opened is not None:
         shown_open = [laid.rows[opened]]
+    with_bodies = {row.index: row for row in (*begins, *shown_open)}
     kept = {row.index for row in begins} | {row for row in (at, opened) if row is not None}
     units = units_of(laid, fold=asked.fold == "equal", kept=kept)
     window = cut(units, 0, len(units)) if everything else window_around(units, focus)
@@ -134,7 +135,7 @@ def read(runs: Sequence[Run], asked: Asked, *, everything: bool = False, bodies:
         window=window,
         focus=focus,
         opened=[row.name for row in shown_open],
-        bodies=bodies_of(columns, [*begins, *shown_open]) if bodies else {},
+        bodies=bodies_of(columns, list(with_bodies.values())) if bodies else {},
         same_patch=len(known) == len(columns) - 1 and all(all(one.values()) for one in known),
         verdicts_differ=len({column.badge.word for column in columns if column.ended}) > 1,
         problems=problems,

@@ -162,7 +162,7 @@ class FileText:
     def _map(self) -> str:
         rows = self._found.rows
         context = {
-            "minimap": map_html(self._found.side),
+            "minimap": map_html(self._found.side, self._frame),
             "dense": len(rows) > ROWS_WITH_ICONS,
             "side": self._found.side,
         }

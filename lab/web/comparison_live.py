@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Role
+from lab.render.side_by_side import Frame
 from lab.services import comparison_asks, comparison_choices, side_by_side
 from lab.services.comparison_choices import Choosing
 from lab.services.side_by_side import SideBySide
@@ -39,17 +40,18 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)
     numbers = [run.pk for run in runs]
     side = side_by_side.read(runs, comparison_asks.asked(numbers, request.GET.dict()), bodies=False)
+    frame = comparison_rows.frame_of(side)
     context = {
         "side": side,
         "heads": [(column, side.asked.without(column.run.pk)) for column in side.columns],
-        "minimap": comparison_rows.map_html(side),
+        "minimap": comparison_rows.map_html(side, frame),
         "tests_address": side.asked.address(view="tests"),
         "setup": side.asked.address(view="setup", at=None, open=None),
     }
     if side.asked.scroll == "apart":
-        context["panes"] = _panes(side, request.GET.getlist("pane"))
+        context["panes"] = _panes(side, frame, request.GET.getlist("pane"))
     else:
-        context["rows"] = _rows(request, side)
+        context["rows"] = _rows(request, side, frame)
     if "summary" in request.GET:
         outlines = [column.outline for column in side.columns]
         shown = [column.run for column in side.columns]
@@ -64,7 +66,7 @@ def comparison_news(request: HttpRequest) -> HttpResponse:
     return render(request, "comparisons/live.html", context)
 
 
-def _rows(request: HttpRequest, side: SideBySide) -> str:
+def _rows(request: HttpRequest, side: SideBySide, frame: Frame) -> str:
     """The rows from `from` to `to` with links to what lies around them; only those of `folded` are folded."""
     rows = side.layout.rows
     folded: set[int] = set()
@@ -80,7 +82,7 @@ def _rows(request: HttpRequest, side: SideBySide) -> str:
     first, last = (_index(side, request.GET.get(name, "")) for name in ("from", "to"))
     start = 0 if first is None else unit_of(units, first)
     end = len(units) if last is None else unit_of(units, last) + 1
-    return comparison_rows.window_html(side, cut(units, start, end))
+    return comparison_rows.window_html(side, frame, cut(units, start, end))
 
 
 def _index(side: SideBySide, text: str) -> int | None:
@@ -91,7 +93,7 @@ def _index(side: SideBySide, text: str) -> int | None:
         return None
 
 
-def _panes(side: SideBySide, asked: list[str]) -> list[tuple[int, str, str]]:
+def _panes(side: SideBySide, frame: Frame, asked: list[str]) -> list[tuple[int, str, str]]:
     """The panes of the runs that are named, each from its first step to its last, or on to the end."""
     found = []
     for text in asked[: len(side.columns)]:
@@ -101,7 +103,7 @@ def _panes(side: SideBySide, asked: list[str]) -> list[tuple[int, str, str]]:
             continue
         column = side.runs.index(_number(run))
         end = _number(last) or len(side.columns[column].outline.steps)
-        html = comparison_rows.pane_html(side, column, max(0, _number(first) - 1), end=end)
+        html = comparison_rows.pane_html(side, frame, column, max(0, _number(first) - 1), end=end)
         found.append((_number(run), side.columns[column].letter, html))
     return found
 

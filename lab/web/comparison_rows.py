@@ -42,9 +42,10 @@ def frame_of(side: SideBySide) -> Frame:
     )
 
 
-def window_html(side: SideBySide, window: Window, *, before: bool = True, after: bool = True) -> str:
+def window_html(
+    side: SideBySide, frame: Frame, window: Window, *, before: bool = True, after: bool = True
+) -> str:
     """The units of a window with the bands among them; `before`, `after`: with a link to what lies there."""
-    frame = frame_of(side)
     rows = [row for unit in window.units for row in rows_of(unit)]
     parts: list[str] = []
     if before and window.before and rows:
@@ -60,12 +61,12 @@ def window_html(side: SideBySide, window: Window, *, before: bool = True, after:
     return markup.items_html(parts)
 
 
-def map_html(side: SideBySide) -> str:
+def map_html(side: SideBySide, frame: Frame) -> str:
     """The whole of the runs in small."""
     rows = [row for unit in side.window.units for row in rows_of(unit)]
     shown = range(rows[0].index, rows[-1].index + 1) if rows else range(0)
     begins = {parting.row for parting in side.layout.partings}
-    return minimap_html(side.layout.rows, frame_of(side), partings=begins, shown=shown)
+    return minimap_html(side.layout.rows, frame, partings=begins, shown=shown)
 
 
 def _row(side: SideBySide, frame: Frame, row: Row) -> str:
@@ -102,10 +103,14 @@ def _edge(side: SideBySide, frame: Frame, which: str, rows: int, place: Place) -
 # ---- each run in a pane of its own -------------------------------------------------------------------------
 
 
-def panes(side: SideBySide) -> list[tuple[int, str, str]]:
+def panes(side: SideBySide, frame: Frame) -> list[tuple[int, str, str]]:
     """For each column its run, its letter, and the items of its pane around the row where the page opens."""
     return [
-        (side.runs[column], side.columns[column].letter, pane_html(side, column, _first_shown(side, column)))
+        (
+            side.runs[column],
+            side.columns[column].letter,
+            pane_html(side, frame, column, _first_shown(side, column)),
+        )
         for column in range(len(side.columns))
     ]
 
@@ -119,6 +124,7 @@ def _first_shown(side: SideBySide, column: int) -> int:
 
 def pane_html(
     side: SideBySide,
+    frame: Frame,
     column: int,
     start: int,
     *,
@@ -127,7 +133,6 @@ def pane_html(
     end: int | None = None,
 ) -> str:
     """The steps of one column from a place on, without gaps, and links to what lies before and after them."""
-    frame = frame_of(side)
     rows = [row for row in side.layout.rows if row.steps[column] is not None]
     start = min(start, len(rows))
     end = start + PANE_STEPS if end is None else end
@@ -183,15 +188,16 @@ def comparison_rows(request: HttpRequest) -> HttpResponse:
         if side.asked.scroll == "apart" and "column" in request.GET:
             return HttpResponse(_pane_part(request, side, which))
         if not which:
-            return HttpResponse(window_html(side, side.window))
+            return HttpResponse(window_html(side, frame_of(side), side.window))
         row = _asked_row(request, side, which)
     except (InvalidValueError, _Gone) as error:
         return _not_there(error, "li")
+    frame = frame_of(side)
     if which == "within":
-        return HttpResponse(window_html(side, side_by_side.rows_within(side, row)))
+        return HttpResponse(window_html(side, frame, side_by_side.rows_within(side, row)))
     if which == "before":
-        return HttpResponse(window_html(side, side_by_side.rows_before(side, row), after=False))
-    return HttpResponse(window_html(side, side_by_side.rows_after(side, row), before=False))
+        return HttpResponse(window_html(side, frame, side_by_side.rows_before(side, row), after=False))
+    return HttpResponse(window_html(side, frame, side_by_side.rows_after(side, row), before=False))
 
 
 @require_safe
@@ -236,12 +242,13 @@ def _asked_column(request: HttpRequest, side: SideBySide) -> int:
 
 def _pane_part(request: HttpRequest, side: SideBySide, which: str) -> str:
     column = _asked_column(request, side)
+    frame = frame_of(side)
     if which not in ("before", "after"):
-        return pane_html(side, column, _first_shown(side, column))
+        return pane_html(side, frame, column, _first_shown(side, column))
     step = comparison_asks.place(which, request.GET[which], [side.runs[column]]).step
     if which == "after":
-        return pane_html(side, column, step, before=False)
-    return pane_html(side, column, max(0, step - 1 - PANE_STEPS), after=False, end=max(0, step - 1))
+        return pane_html(side, frame, column, step, before=False)
+    return pane_html(side, frame, column, max(0, step - 1 - PANE_STEPS), after=False, end=max(0, step - 1))
 
 
 def _not_there(error: Exception, element: str) -> HttpResponse:

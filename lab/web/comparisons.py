@@ -129,9 +129,10 @@ def _view(request: HttpRequest, runs: Sequence[Run], side: SideBySide) -> dict[s
         letters,
         may_see_gold=holds(request, Role.OPERATOR),
     )
+    frame = comparison_rows.frame_of(side)
     context |= {
         "template": "comparisons/_steps.html",
-        "minimap": comparison_rows.map_html(side),
+        "minimap": comparison_rows.map_html(side, frame),
         "dense": len(side.layout.rows) > comparison_rows.ROWS_WITH_ICONS,
         "to_divergence": asked.address(at=None, open=None),
         "to_fold": asked.address(fold="none" if asked.fold == "equal" else "equal"),
@@ -141,8 +142,8 @@ def _view(request: HttpRequest, runs: Sequence[Run], side: SideBySide) -> dict[s
         "row_address": reverse("comparison_row") + asked.address(at=None, open=None),
     }
     if asked.scroll == "apart":
-        return context | {"panes": comparison_rows.panes(side)}
-    return context | {"rows": comparison_rows.window_html(side, side.window)}
+        return context | {"panes": comparison_rows.panes(side, frame)}
+    return context | {"rows": comparison_rows.window_html(side, frame, side.window)}
 
 
 @require_safe
