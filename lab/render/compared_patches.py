@@ -11,6 +11,7 @@ from typing import NamedTuple
 from django.utils.safestring import SafeString
 
 from lab.engine.key_shapes import masked_beginning
+from lab.render.diff import words_apart
 from lab.render.numbers import MINUS
 from lab.render.text import safe, visible_html
 
@@ -19,8 +20,6 @@ _SECTION_CHARACTERS = 400_000
 _LINE_CHARACTERS = 2_000
 # Beyond this many pairs of lines matching takes seconds; whether a line is there at all is told all the same.
 _MATCHED_PAIRS = 250_000
-_MARKED_CHARACTERS = 400
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
 _STARTS = re.compile(r"(?m)^(?=@@ )")
 
@@ -124,22 +123,12 @@ def _apart(lines: Sequence[Line], other: Sequence[Line]) -> dict[int, str]:
 def _marked(own: Sequence[tuple[int, Line]], theirs: Sequence[Line]) -> dict[int, str]:
     """A stretch that differs: each line beside the one in its place, of the same sign."""
     beside = {sign: iter([line.text for line in theirs if line.sign == sign]) for sign in "+-"}
-    return {at: _words(line.text, next(beside[line.sign], None)) or _text(line) for at, line in own}
-
-
-def _words(text: str, other: str | None) -> str:
-    """The text with the words marked that `other` does not have; "" where little is alike."""
-    if other is None or max(len(text), len(other)) > _MARKED_CHARACTERS:
-        return ""
-    own, theirs = _WORDS.findall(text), _WORDS.findall(other)
-    matcher = difflib.SequenceMatcher(None, own, theirs, autojunk=False)
-    if matcher.quick_ratio() < 0.4 or matcher.ratio() < 0.4:
-        return ""
-    parts = []
-    for tag, i1, i2, _, _ in matcher.get_opcodes():
-        words = visible_html("".join(own[i1:i2]))
-        parts.append(words if tag == "equal" or not words else f'<span class="word">{words}</span>')
-    return "".join(parts)
+    found: dict[int, str] = {}
+    for at, line in own:
+        other = next(beside[line.sign], None)
+        marked = None if other is None else words_apart(line.text, other)
+        found[at] = (marked[0] if marked else "") or _text(line)
+    return found
 
 
 def _text(line: Line) -> str:

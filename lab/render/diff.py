@@ -216,7 +216,7 @@ def _word_marks(lines: list[DiffLine]) -> dict[int, str]:
         plus = _run(lines, minus, "+")
         for old, new in zip(range(index, minus), range(minus, plus), strict=False):
             pairs += 1
-            if words := _words(lines[old].text, lines[new].text):
+            if words := words_apart(lines[old].text, lines[new].text):
                 marked[old], marked[new] = words
         index = max(plus, index + 1)
     return marked
@@ -229,7 +229,8 @@ def _run(lines: list[DiffLine], start: int, sign: str) -> int:
     return end
 
 
-def _words(old: str, new: str) -> tuple[str, str] | None:
+def words_apart(old: str, new: str) -> tuple[str, str] | None:
+    """Two lines as markup, the words marked that the other does not have; None where little is alike."""
     if max(len(old), len(new)) > _WORD_MARKED_CHARACTERS:
         return None
     before, after = _WORDS.findall(old), _WORDS.findall(new)

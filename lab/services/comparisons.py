@@ -134,11 +134,6 @@ class Comparison:
     goes_on: bool
 
     @property
-    def on_top(self) -> list[Light]:
-        """The lights, and beside them whether the sandboxes were alike: what the page begins with."""
-        return [*self.lights, self.sandbox_state]
-
-    @property
     def several(self) -> bool:
         """Whether one of them can be left out."""
         return len(self.sides) > 2

@@ -149,7 +149,7 @@ def test_the_same_name_that_stood_for_two_images_differs() -> None:
     right = began(of_another_arm(left), builders.in_docker(image=builders.image("c")))
     comparison = compared(left, right)
     assert comparison.sandbox_state.state == "different"
-    assert comparison.on_top[-1].detail == "content of the image"
+    assert comparison.sandbox_state.detail == "content of the image"
     assert rows(comparison) == {"content of the image": [f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"]}
 
 
@@ -161,7 +161,7 @@ def test_what_an_older_log_does_not_say_of_its_sandbox_is_unknown() -> None:
     old.sandbox = {name: old.sandbox[name] for name in ("sandbox", "isolation", "network")}
     old.save()
     comparison = compared(left, right)
-    assert comparison.on_top[-1].detail == "provider, isolation, image, …"
+    assert comparison.sandbox_state.detail == "provider, isolation, image, …"
     assert rows(comparison)["provider"] == ["docker", "bubblewrap"]
     assert rows(comparison)["image"] == ["python:3.13", "unknown"]
     assert rows(comparison)["memory"] == ["2 GiB", "unknown"]
