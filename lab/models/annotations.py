@@ -46,8 +46,8 @@ class Annotation(models.Model):
     the error events, and empties the draft.
 
     `known` is what tests and exit reason said of the run when it was submitted. `lead_seconds`: time worked
-    on it, without the time it lay open and untouched. `replaces`: the same person's earlier reading of the same
-    run, which does not count any more. `parents`: what an adjudication decides between; they stay.
+    on it, without the time it lay open and untouched. `replaces`: the same person's earlier reading of
+    the same run, which does not count any more. `parents`: what an adjudication decides between; they stay.
     `extras`: of an imported label, what has no column here, as its file wrote it.
     """
 
@@ -119,7 +119,8 @@ class ErrorEvent(models.Model):
 
     `step` counts from 1 within its attempt, `seq` is the step's first `model_call_started` (NULL where the
     run records none). `category` is a code of the guideline's vocabulary, `native_category` an imported
-    file's own word. `evidence` are `lab.engine.labels.label.Evidence` as JSON. `agent`: who acted, in a run of several.
+    file's own word. `evidence` are `lab.engine.labels.label.Evidence` as JSON. `agent`: who acted, in a run
+    of several.
     """
 
     annotation = models.ForeignKey(Annotation, on_delete=models.CASCADE, related_name="events")
