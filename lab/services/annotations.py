@@ -39,7 +39,7 @@ class StaleDraftError(LabError):
     def __init__(self, newest: Annotation) -> None:
         self.newest = newest
         super().__init__(
-            "This label was changed in another tab or window since it was shown here. What it is now is shown; "
+            "This label was changed in another tab or window since it was shown. What it is now is shown; "
             "do the last step again, if it is still needed."
         )
 
@@ -169,7 +169,7 @@ def edit(*, by: User, annotation_id: int, revision: int, operation: Mapping[str,
 
 @for_role(Role.ANNOTATOR)
 def undo(*, by: User, annotation_id: int, revision: int) -> Annotation:
-    """The draft as it was before its last change, the same where there is nothing to undo. Raises as `edit`."""
+    """The draft as it was before its last change, or as it is if there was none. Raises as `edit`."""
     return _moved(by, annotation_id, revision, back=True)
 
 
