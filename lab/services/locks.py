@@ -15,10 +15,11 @@ _LOCKS = {
     "models": 0x1AB_0003,
     "harnesses": 0x1AB_0004,
     "imports": 0x1AB_0005,
+    "taxonomies": 0x1AB_0006,
 }
 
 
-def one_at_a_time(what: Literal["claim", "models", "harnesses", "imports"]) -> None:
+def one_at_a_time(what: Literal["claim", "models", "harnesses", "imports", "taxonomies"]) -> None:
     """Wait for the others that do this; the lock ends with the transaction.
 
     On SQLite a transaction has the whole database to itself from its beginning.

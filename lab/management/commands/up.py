@@ -130,12 +130,13 @@ class Command(BaseCommand):
 
     def _fill(self) -> None:
         """What comes with the lab, while the other processes are still loading."""
-        from lab.services import endpoints, harnesses, tasks
+        from lab.services import endpoints, harnesses, tasks, taxonomies
         from lab.services.locks import one_lab_prepares
 
         try:
             with one_lab_prepares():
                 harnesses.sync_presets()
+                taxonomies.sync_presets()
                 endpoints.sync_scripted()
                 tasks.sync_practice()
             tasks.prepare_practice_environment()
