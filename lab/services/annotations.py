@@ -128,7 +128,8 @@ def open_draft(
     return draft
 
 
-def _own_draft(by: User, annotation_id: int) -> Annotation:
+def own_draft(by: User, annotation_id: int) -> Annotation:
+    """The person's draft, with what its page names. Raises: NoDraftError."""
     found = find(annotation_id)
     own = found is not None and found.annotator.person_id == by.pk
     if found is None or not own or found.state != State.DRAFT:
@@ -157,7 +158,7 @@ def edit(*, by: User, annotation_id: int, revision: int, operation: Mapping[str,
         StaleDraftError: it was changed meanwhile; nothing of either is lost.
         InvalidValueError: the operation cannot be done; names field and value.
     """
-    draft = _own_draft(by, annotation_id)
+    draft = own_draft(by, annotation_id)
     _must_be_newest(draft, revision)
     before = label_rows.read(draft)
     after = edits.apply(before, edits.operation_of(_storable(dict(operation))), frame_of(draft))
@@ -180,7 +181,7 @@ def redo(*, by: User, annotation_id: int, revision: int) -> Annotation:
 
 
 def _moved(by: User, annotation_id: int, revision: int, *, back: bool) -> Annotation:
-    draft = _own_draft(by, annotation_id)
+    draft = own_draft(by, annotation_id)
     _must_be_newest(draft, revision)
     source, target = (draft.earlier, draft.later) if back else (draft.later, draft.earlier)
     if not source:
@@ -223,7 +224,7 @@ def worked_seconds(draft: Annotation, now: dt.datetime) -> float:
 @for_role(Role.ANNOTATOR)
 def alive(*, by: User, annotation_id: int) -> Annotation:
     """Notes that the person still works on it. Raises: NoDraftError."""
-    return _touched(_own_draft(by, annotation_id))
+    return _touched(own_draft(by, annotation_id))
 
 
 def _touched(draft: Annotation) -> Annotation:
@@ -250,7 +251,7 @@ def submit(
         FieldErrors: something is missing, by field (see `lab.engine.labels.complete`).
     """
     Annotation.objects.select_for_update().filter(pk=annotation_id).first()
-    draft = _own_draft(by, annotation_id)
+    draft = own_draft(by, annotation_id)
     _must_be_newest(draft, revision)
     label = label_rows.read(draft)
     if missing := complete.missing(label):
@@ -307,7 +308,7 @@ def correct(*, by: User, annotation_id: int) -> Annotation:
 @transaction.atomic
 def discard(*, by: User, annotation_id: int) -> Annotation:
     """The draft is not wanted any more: it stays as a record, and counts nowhere. Raises: NoDraftError."""
-    draft = _own_draft(by, annotation_id)
+    draft = own_draft(by, annotation_id)
     Annotation.objects.filter(pk=draft.pk).update(state=State.DISCARDED, touched_at=timezone.now())
     Claim.objects.filter(item_id=draft.item_id, annotator_id=draft.annotator_id).delete()
     draft.state = State.DISCARDED
