@@ -162,10 +162,22 @@ def edit(*, by: User, annotation_id: int, revision: int, operation: Mapping[str,
     _must_be_newest(draft, revision)
     before = label_rows.read(draft)
     after = edits.apply(before, edits.operation_of(_storable(dict(operation))), frame_of(draft))
+    after = _with_numbers(draft.run_id, after)
     if after == before:
         return _touched(draft)
     earlier = [*draft.earlier, _stored(before)][-_UNDO_STEPS:]
     return _changed(draft, draft=_stored(after), earlier=earlier, later=[])
+
+
+def _with_numbers(run_id: int, label: Label) -> Label:
+    """The label with the number of each event's step in the log, where nobody gave it."""
+    events = tuple(
+        event.model_copy(update={"seq": seq_of_step(run_id, attempt=event.attempt, step=event.step)})
+        if event.seq is None
+        else event
+        for event in label.events
+    )
+    return label.model_copy(update={"events": events})
 
 
 @for_role(Role.ANNOTATOR)
