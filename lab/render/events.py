@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from django.utils.safestring import SafeString
 
 from lab.engine.key_shapes import masked_end
+from lab.render.blind import blinded, is_shown
 from lab.render.fold import LogEvent, StepView, group, step_of
 from lab.render.icons import icon
 from lab.render.moments import moment_html
@@ -56,13 +57,15 @@ class Fragment:
         return self.seqs[-1]
 
 
-def fragment(run: int, events: list[LogEvent]) -> Fragment:
-    """The fragment of one group of events (see `group`)."""
+def fragment(run: int, events: list[LogEvent], *, blind: bool = False) -> Fragment:
+    """The fragment of one group of events (see `group`); `blind`: without what betrays the run's arm."""
     first = events[0]
     if first.step is None:
-        return Fragment(f"event-{first.seq}", (first.seq,), moment_html(run, first), safe(""))
-    view = step_of(events)
-    return Fragment(f"event-{view.first_seq}", view.seqs, step_html(run, view), map_entry(_map_step(view)))
+        html = safe("") if blind and not is_shown(first) else moment_html(run, first)
+        return Fragment(f"event-{first.seq}", (first.seq,), html, safe(""))
+    view = step_of([blinded(event) for event in events] if blind else events)
+    html = step_html(run, view, blind=blind)
+    return Fragment(f"event-{view.first_seq}", view.seqs, html, map_entry(_map_step(view)))
 
 
 def fragments(run: int, events: Sequence[LogEvent]) -> list[Fragment]:

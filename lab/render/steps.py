@@ -27,8 +27,11 @@ from lab.render.results import step_clock, step_result
 from lab.render.text import excerpt, first_lines, one_line, safe, visible_html, words_of
 
 
-def step_html(run: int, view: StepView) -> SafeString:
-    """A step as one list item: id, the numbers of its events, row and body. The same for every viewer."""
+def step_html(run: int, view: StepView, *, blind: bool = False) -> SafeString:
+    """A step as one list item: id, the numbers of its events, row and body. The same for every viewer.
+
+    `blind`: without its cost, which betrays a price.
+    """
     opened = " open" if view.pending or view.kind in {"edit", "final"} else ""
     kept = " data-keep-open" if view.kind in {"edit", "final"} and not view.pending else ""
     mark = _mark(view)
@@ -37,7 +40,7 @@ def step_html(run: int, view: StepView) -> SafeString:
         f'<li class="step" id="event-{view.first_seq}" data-seqs="{",".join(map(str, view.seqs))}" '
         f'data-last-seq="{view.last_seq}" data-step="{view.number}" data-attempt="{view.attempt}" '
         f'data-kind="{view.kind}" data-icon="{view.icon}" data-state="{view.state}"{mark}>'
-        f'<article aria-label="{label}"><details{opened}{kept}>{_row(view)}'
+        f'<article aria-label="{label}"><details{opened}{kept}>{_row(view, blind=blind)}'
         f'<div class="step-body">{step_body(run, view)}</div></details></article></li>'
     )
 
@@ -74,7 +77,7 @@ def argument_words(view: StepView) -> str:
     return words_of(view.answer.get("content")) if view.kind == "final" else ""
 
 
-def _row(view: StepView) -> str:
+def _row(view: StepView, *, blind: bool) -> str:
     argument = one_line(argument_words(view), 240)
     style = "code" if view.calls else "span"
     others = ""
@@ -82,13 +85,14 @@ def _row(view: StepView) -> str:
         first = view.calls[1]
         words = one_line(f"{first.tool} {main_argument(first)}", 80)
         others = f' <span class="quiet">+ {len(view.calls) - 1} parallel: {visible_html(words)}</span>'
+    cost = "" if blind else f'<span class="cost">{_cost(view)}</span>'
     return (
         f'<summary class="step-row" data-row>{icon("chevron", "fold")}<span class="n">{view.number}</span>'
         f'<span class="kind">{icon(view.icon)}<span class="visually-hidden">{view.kind}</span></span>'
         f'<span class="call"><b>{visible_html(one_line(tool_words(view), 60))}</b> '
         f"<{style}>{visible_html(argument)}</{style}>{others}</span>"
         f'<span class="result">{step_result(view)}</span><span class="time">{_time(view)}</span>'
-        f'<span class="tokens">{_tokens(view)}</span><span class="cost">{_cost(view)}</span></summary>'
+        f'<span class="tokens">{_tokens(view)}</span>{cost}</summary>'
     )
 
 

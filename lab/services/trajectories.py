@@ -91,10 +91,12 @@ def window(
     from_end: bool = False,
     steps: int = WINDOW_STEPS,
     last_seq: int | None = None,
+    blind: bool = False,
 ) -> Window:
     """About `steps` steps: around number `at`, before or after a number, else from the start or the end.
 
     Costs the same however long the run is. `last_seq` is the run's last number where the caller knows it.
+    `blind`: fragments without what betrays the run's arm.
     """
     forget_what_was_purged()
     if at is not None:
@@ -113,7 +115,8 @@ def window(
     if last_seq is None:
         last_seq = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first() or 0
     more_after = last < last_seq
-    return Window(_fragments(run_id, rows), first, last, more_before=first > 1, more_after=more_after)
+    fragments = _fragments(run_id, rows, blind=blind)
+    return Window(fragments, first, last, more_before=first > 1, more_after=more_after)
 
 
 def _rows(run_id: int, **bounds: int) -> Any:
@@ -164,7 +167,7 @@ def _cut(rows: list[_Row], steps: int, *, full: bool) -> list[_Row]:
     return rows[: next(index for index, row in enumerate(rows) if _key(row) == last)]
 
 
-def _fragments(run_id: int, rows: Sequence[_Row]) -> list[Fragment]:
+def _fragments(run_id: int, rows: Sequence[_Row], *, blind: bool = False) -> list[Fragment]:
     groups: list[list[_Row]] = []
     steps: dict[tuple[int, int], list[_Row]] = {}
     for row in rows:
@@ -175,10 +178,10 @@ def _fragments(run_id: int, rows: Sequence[_Row]) -> list[Fragment]:
         groups.append([row])
         if key is not None:
             steps[key] = groups[-1]
-    known = [_cache.get(_cache_key(run_id, group)) for group in groups]
+    known = [_cache.get(_cache_key(run_id, group, blind=blind)) for group in groups]
     events = _events_in(run_id, [group for group, found in zip(groups, known, strict=True) if found is None])
     return [
-        found or rendered(run_id, [events[row.seq] for row in group])
+        found or rendered(run_id, [events[row.seq] for row in group], blind=blind)
         for group, found in zip(groups, known, strict=True)
     ]
 
@@ -256,11 +259,11 @@ class LogReader:
 
 
 # Events never change: run, first and last number and how many say which ones they are.
-_CacheKey = tuple[int, int, int, int]
+_CacheKey = tuple[int, int, int, int, bool]
 
 
-def _cache_key(run_id: int, events: Sequence[_Row | LogEvent | _Stored]) -> _CacheKey:
-    return (run_id, events[0].seq, events[-1].seq, len(events))
+def _cache_key(run_id: int, events: Sequence[_Row | LogEvent | _Stored], *, blind: bool = False) -> _CacheKey:
+    return (run_id, events[0].seq, events[-1].seq, len(events), blind)
 
 
 class _Cache:
@@ -321,12 +324,12 @@ def forget_what_was_purged() -> None:
         forget_rendered()
 
 
-def rendered(run_id: int, events: list[LogEvent]) -> Fragment:
+def rendered(run_id: int, events: list[LogEvent], *, blind: bool = False) -> Fragment:
     """The fragment of one group of events, made once a process."""
-    key = _cache_key(run_id, events)
+    key = _cache_key(run_id, events, blind=blind)
     found = _cache.get(key)
     if found is None:
-        found = fragment(run_id, list(events))
+        found = fragment(run_id, list(events), blind=blind)
         _cache.put(key, found)
     return found
 

@@ -240,6 +240,7 @@ def test_marked_words_are_found_where_they_stand() -> None:
         evidence.find(run_id=run.pk, attempt=1, step=10, quote="  ")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_quote_whose_text_was_purged_does_not_hold_and_no_label_keeps_the_secret() -> None:
     run, mara = failed_run(), somebody()
     builders.append(run, *builders.bash_step(10, "cat key", "opensesame-opensesame is the word\n"))
