@@ -17,8 +17,7 @@ from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Annotation, Annotator, Claim, Queue, QueueItem, Role, Skip
-from lab.services import annotations as drafts_of_people
-from lab.services import queues
+from lab.services import labels, queues
 from lab.services.access import for_role
 from lab.services.annotators import annotator_of
 
@@ -48,7 +47,7 @@ def claim_next(*, by: User, queue_id: int) -> Annotation | None:
     item = _own_draft(queue, annotator) or _free_item(queue, annotator) or _postponed(queue, annotator)
     if item is None:
         return None
-    draft = drafts_of_people.open_draft(by=by, run_id=item.run_id, guideline=queue.guideline, item=item)
+    draft = labels.open_draft(by=by, run_id=item.run_id, guideline=queue.guideline, item=item)
     _hold(item, annotator, queue)
     return draft
 
@@ -139,7 +138,7 @@ def renew(*, by: User, annotation_id: int) -> Held:
     Raises:
         NoDraftError: it is no draft of this person (any more).
     """
-    draft = drafts_of_people.alive(by=by, annotation_id=annotation_id)
+    draft = labels.alive(by=by, annotation_id=annotation_id)
     if draft.item is None:
         return held(draft)
     queue = Queue.objects.select_for_update().get(pk=draft.item.queue_id)
@@ -157,7 +156,7 @@ def skip(*, by: User, annotation_id: int, to: str, reason: str) -> Skip:
         NoDraftError: it is no draft of this person (any more).
         InvalidValueError: no reason, nowhere to pass it to, or a draft that belongs to no queue.
     """
-    draft = drafts_of_people.own_draft(by, annotation_id)
+    draft = labels.own_draft(by, annotation_id)
     reason = reason.strip()
     if draft.item is None:
         raise InvalidValueError("skip", annotation_id, "is a label outside any queue; discard it instead")
@@ -169,5 +168,5 @@ def skip(*, by: User, annotation_id: int, to: str, reason: str) -> Skip:
         )
     Claim.objects.filter(item=draft.item, annotator=draft.annotator).delete()
     if to != Skip.To.ME:
-        drafts_of_people.discard(by=by, annotation_id=annotation_id)
+        labels.discard(by=by, annotation_id=annotation_id)
     return Skip.objects.create(item=draft.item, annotator=draft.annotator, to=to, reason=reason)

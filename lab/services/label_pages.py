@@ -14,7 +14,7 @@ from lab.engine.labels.label import ErrorEvent, Label, Owner, Phase, Severity
 from lab.engine.labels.taxonomy import Code
 from lab.models import Annotation, HiddenTaskPart, Role, Run, Verification
 from lab.render.numbers import clock
-from lab.services import annotations, claims, evidence, known_facts, label_rows, queues
+from lab.services import claims, evidence, known_facts, label_rows, labels, queues
 from lab.services.access import holds
 from lab.services.claims import Held
 from lab.services.facts import facts_of
@@ -119,7 +119,7 @@ def page(annotation: Annotation, *, open_key: int | None = None) -> Page:
         known=known_facts.of(annotation.run),
         held=claims.held(annotation),
         place=queues.place_of(annotation),
-        worked=clock(annotations.worked_seconds(annotation, timezone.now())),
+        worked=clock(labels.worked_seconds(annotation, timezone.now())),
         saved_at=annotation.touched_at if annotation.revision else None,
         may_undo=bool(annotation.earlier),
         may_redo=bool(annotation.later),

@@ -11,8 +11,7 @@ from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Annotation, Claim, Queue, Role, Run, RunFacts, Skip
-from lab.services import annotations as labels
-from lab.services import claims, guidelines, queue_rules, queues
+from lab.services import claims, guidelines, labels, queue_rules, queues
 from lab.services.annotators import annotator_of
 from lab.services.errors import FieldErrors
 from tests import builders

@@ -9,8 +9,7 @@ from django.contrib.auth.models import User
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Annotation, ErrorEvent, Role, Run
-from lab.services import annotations as labels
-from lab.services import evidence, guidelines, known_facts, label_rows, purges, taxonomies
+from lab.services import evidence, guidelines, known_facts, label_rows, labels, purges, taxonomies
 from lab.services.errors import FieldErrors
 from lab.services.label_visibility import hidden_runs
 from tests import builders
