@@ -31,6 +31,8 @@ class Membership(models.Model):
         default="",
     )
     single_keys = models.BooleanField(default=True)
+    # Keys of the labelling page that are others than the lab's own: action -> key.
+    label_keys = models.JSONField(default=dict, blank=True, db_default={})
 
     class Meta:
         db_table = "lab_membership"

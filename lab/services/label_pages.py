@@ -79,6 +79,12 @@ class Page:
         return next((shown for shown in self.events if shown.open), None)
 
     @property
+    def alternatives_words(self) -> str:
+        """The steps that would do as well, as one types them."""
+        steps = self.label.alternatives
+        return ", ".join(f"{one.attempt}.{one.step}" if one.attempt > 1 else str(one.step) for one in steps)
+
+    @property
     def marks(self) -> list[dict[str, Any]]:
         """What the script marks in steps and minimap."""
         return [

@@ -2,7 +2,8 @@
 
 import { onKey } from "./keys.js";
 import "./run_asks.js";
-import { LiveSocket, ask, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks, whyNot } from "./live.js";
+import { LiveSocket, ask, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks } from "./live.js";
+import { firstSeqOf, fold, foldAll, keepHeights, loadOpen, openSection as openPart, shrinkHead, watchView } from "./step_list.js";
 
 const MOST_STEPS = 180; // more than this many items in the page and the far end is let go
 const NEAR_END = 120;
@@ -21,7 +22,6 @@ let finishing = ended;
 // A run that infrastructure ended may be given another attempt: its page goes on listening.
 const mayReopen = () => document.getElementById("part-badge").dataset.reopens === "yes";
 
-const firstSeqOf = (item) => Number(item.id.slice("event-".length));
 const items = () => [...steps.querySelectorAll(":scope > li[data-seqs]")];
 const atLogEnd = () => !document.getElementById("more-after");
 const startOfAttempt = () => Number(document.getElementById("part-earlier").dataset.start);
@@ -301,10 +301,7 @@ window.addEventListener("scroll", () => {
   if (window.scrollY < lastTop - 4 && following && !nearEnd()) follow(false);
   else if (!following && !ended && atLogEnd() && nearEnd() && window.scrollY > lastTop) follow(true);
   lastTop = window.scrollY;
-  // Two thresholds: the head that shrinks makes the page shorter and must not flicker between the two.
-  const root = document.documentElement;
-  if (window.scrollY > 80) root.classList.add("scrolled");
-  else if (window.scrollY < 10) root.classList.remove("scrolled");
+  shrinkHead();
 }, { passive: true });
 
 // ---- more as one scrolls -----------------------------------------------------------------------------------
@@ -355,45 +352,13 @@ function trim(side) {
   watchEdges();
 }
 
-// ---- what is fetched when it is opened ---------------------------------------------------------------------
-
-async function load(place) {
-  const url = place.dataset.lazy;
-  if (!url || place.dataset.loaded) return;
-  place.dataset.loaded = url;
-  const { html, why } = await ask(url);
-  if (html !== undefined) place.innerHTML = html;
-  else { delete place.dataset.loaded; place.textContent = why; }
-}
-// What is fetched on a click stays as it was when the server refuses; the link says why.
-document.addEventListener("htmx:response:error", (event) => {
-  const link = event.target.closest?.("a.more");
-  if (link) link.textContent = whyNot(event.detail.ctx?.response?.status);
-});
-function loadOpen(root) {
-  for (const fold of root.querySelectorAll("details.lazy[open]")) for (const place of fold.querySelectorAll(":scope > [data-lazy]")) load(place);
-}
-document.addEventListener("toggle", (event) => {
-  if (event.target.matches?.("details.lazy[open]")) for (const place of event.target.querySelectorAll(":scope > [data-lazy]")) load(place);
-}, true);
-
 // ---- keys --------------------------------------------------------------------------------------------------
 
 function current() {
   const focused = document.activeElement?.closest?.("#steps > li");
   return focused ?? items().reverse().find((item) => item.matches(".step")) ?? null;
 }
-function fold(item, open) {
-  const details = item?.querySelector(":scope > article > details, :scope > details");
-  if (!details) return;
-  details.open = open ?? !details.open;
-  details.dataset.touched = "yes";
-}
-function openAll() {
-  const all = items().map((item) => item.querySelector(":scope > article > details")).filter(Boolean);
-  const open = !all.every((details) => details.open);
-  for (const details of all) { details.open = open; details.dataset.touched = "yes"; }
-}
+const openAll = () => foldAll(items());
 function toMarked(direction) {
   const all = items().filter((item) => !item.hidden);
   const at = all.indexOf(current());
@@ -406,14 +371,9 @@ function toMarked(direction) {
   return true;
 }
 function openSection(id) {
-  const section = document.getElementById(id);
-  if (!section) return false;
+  if (!document.getElementById(id)) return false;
   follow(false);
-  section.open = true;
-  section.dataset.touched = "yes";
-  section.querySelector("summary").focus();
-  section.scrollIntoView({ block: "start" });
-  return true;
+  return openPart(id);
 }
 async function copyLink() {
   const item = current();
@@ -448,21 +408,11 @@ map.addEventListener("click", (event) => {
   target.querySelector("[data-row]")?.focus({ preventScroll: true });
   target.scrollIntoView({ block: "start" });
 });
-// Where one stands is shown in the minimap.
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) document.getElementById(`map-${entry.target.id}`)?.classList.toggle("in-view", entry.isIntersecting);
-});
-new MutationObserver(() => { foldEarlier(); for (const item of items()) if (!item.dataset.observed) { item.dataset.observed = "yes"; seen.observe(item); } }).observe(steps, { childList: true });
-for (const item of items()) { item.dataset.observed = "yes"; seen.observe(item); }
+watchView(steps, items, foldEarlier);
 
 // ---- start -------------------------------------------------------------------------------------------------
 
-// What sticks below bar and head sticks below all of them: both wrap in a narrow window.
-const above = [["--under-bar", document.querySelector(".app-bar")], ["--head-height", document.getElementById("run-head")]];
-const measure = () => { for (const [name, one] of above) document.documentElement.style.setProperty(name, `${one.getBoundingClientRect().height}px`); };
-measure();
-const resized = new ResizeObserver(measure);
-for (const [, one] of above) resized.observe(one);
+keepHeights();
 noteServerTime(Number(run.dataset.now));
 earlierShown = Boolean(run.dataset.at) && Number(run.dataset.at) < startOfAttempt();
 if (map.dataset.lazyMap) reloadMap();
