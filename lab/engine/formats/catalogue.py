@@ -20,6 +20,8 @@ from lab.engine.formats.results_maps import ResultsMap
 from lab.engine.formats.swe_agent import SweAgent
 from lab.engine.formats.swe_bench_predictions import SweBenchPredictions
 from lab.engine.formats.swe_bench_report import SweBenchReport, SweBenchSummary
+from lab.engine.formats.tau_bench import TauBench
+from lab.engine.formats.who_and_when import WhoAndWhen
 
 FORMATS: tuple[Format, ...] = (
     LabLog(),
@@ -36,6 +38,8 @@ FORMATS: tuple[Format, ...] = (
     OpenHandsV1(),
     R2EGym(),
     LeafResults(),
+    WhoAndWhen(),
+    TauBench(),
     # Many formats hold messages; these are those that hold little else.
     ChatCompletions(),
     SweBenchReport(),
