@@ -18,6 +18,7 @@ SHORT_CHILDREN = 2
 CLAIM_TASK = "lab.worker.claim_and_run"
 EXAMINE_TASK = "lab.worker.examine"
 IMPORT_TASK = "lab.worker.read_import"
+JUDGE_TASK = "lab.worker.judge"
 # A message nobody took for so long is superfluous: the tick has rung again since.
 EXPIRES_SECONDS = 120
 
@@ -37,6 +38,11 @@ def ring_for_preflights() -> None:
 def ring_for_imports() -> None:
     """Queue one message, for one import that waits, once the transaction is committed."""
     transaction.on_commit(lambda: _senders[IMPORT_TASK].send(1))
+
+
+def ring_for_judges() -> None:
+    """Queue one message, for one reading by a judge that waits, once the transaction is committed."""
+    transaction.on_commit(lambda: _senders[JUDGE_TASK].send(1))
 
 
 class _Sender:
@@ -89,7 +95,7 @@ def _queue_messages(task: str, queue: str, count: int) -> None:
 
 
 def _begin_anew() -> None:
-    _senders.update((task, _Sender(task)) for task in (CLAIM_TASK, EXAMINE_TASK, IMPORT_TASK))
+    _senders.update((task, _Sender(task)) for task in (CLAIM_TASK, EXAMINE_TASK, IMPORT_TASK, JUDGE_TASK))
 
 
 _senders: dict[str, _Sender] = {}

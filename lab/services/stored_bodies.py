@@ -13,7 +13,7 @@ from django.db.models import Max, Q, TextField
 from django.db.models.functions import Cast
 
 from lab.engine.llm.base import JSONObject
-from lab.models import Blob, Event, Import, Run
+from lab.models import Blob, Event, Import, JudgeCall, Run
 from lab.services import blobs
 from lab.services.blobs import BodyMissingError
 from lab.services.payloads import REFERENCE, references
@@ -67,7 +67,8 @@ def check() -> DataCheck:
     for sha256, where in sorted(uses.items(), key=lambda item: item[1][0]):
         if reason := _damage_of(sha256):
             damages.append(Damage(sha256, reason, sha256 in purged, tuple(where)))
-    unused = {sha256: file.stat().st_size for sha256, file in _files() if sha256 not in uses}
+    needed = uses.keys() | _of_judges()
+    unused = {sha256: file.stat().st_size for sha256, file in _files() if sha256 not in needed}
     return DataCheck(len(uses), len(events), tuple(damages), tuple(unused), sum(unused.values()))
 
 
@@ -110,10 +111,10 @@ def remove_unused(*, candidates: Iterable[str], since: float | None = None) -> i
         since -= FRESH_SECONDS
     wanted = set(candidates)
     newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
-    wanted -= {sha256 for sha256, _ in all_uses()}
+    wanted -= {sha256 for sha256, _ in all_uses()} | _of_judges()
     aside = {sha256: path for sha256 in wanted if (path := _put_aside(sha256)) is not None}
     kept = {sha256 for sha256, path in aside.items() if path.stat().st_mtime > since}
-    kept |= {sha256 for sha256, _ in all_uses(after_row=newest)} & set(aside)
+    kept |= ({sha256 for sha256, _ in all_uses(after_row=newest)} | _of_judges()) & set(aside)
     for sha256, path in aside.items():
         if sha256 in kept:
             _put_back(sha256, path)
@@ -123,6 +124,12 @@ def remove_unused(*, candidates: Iterable[str], since: float | None = None) -> i
     # A purged body has no file either; its row is the tombstone.
     Blob.objects.filter(sha256__in=gone, purge=None).delete()
     return len(set(aside) - kept)
+
+
+def _of_judges() -> set[str]:
+    """What was sent to judges and what they said, beside the log."""
+    pairs = JudgeCall.objects.values_list("request_blob", "reply_blob")
+    return {sha256 for pair in pairs.iterator(chunk_size=2000) for sha256 in pair if sha256}
 
 
 def make_old(*, bodies: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ from lab.services import (
     heartbeats,
     interchange,
     isolation,
+    judging,
     leftovers,
     otlp,
     preflights,
@@ -27,7 +28,7 @@ from lab.services import (
     sign_in,
     space,
 )
-from lab.services.messages import ring_for_imports, ring_for_preflights, ring_workers
+from lab.services.messages import ring_for_imports, ring_for_judges, ring_for_preflights, ring_workers
 
 REAP_SECONDS = 10.0
 LEFTOVERS_SECONDS = 3600.0
@@ -55,6 +56,7 @@ class Upkeep:
         self._ring_at: float | None = None
         self._ring_wait = FIRST_RING_SECONDS
         self._ring_for_preflights_at = self._ring_for_imports_at = self._ring_for_traces_at = 0.0
+        self._ring_for_judges_at = 0.0
         self._containers = ContainerReaper()
 
     def tick(self) -> None:
@@ -78,6 +80,7 @@ class Upkeep:
         self._ring_for_lost_messages()
         self._look_after_preflights()
         self._look_after_imports()
+        self._look_after_judges()
 
     def _take_back(self) -> list[int]:
         """Settle the runs whose workers are gone or do not answer; returns them."""
@@ -171,6 +174,16 @@ class Upkeep:
         if interchange.waits_too_long() and time.monotonic() >= self._ring_for_imports_at:
             self._ring_for_imports_at = time.monotonic() + LONGEST_RING_SECONDS
             ring_for_imports()
+
+    def _look_after_judges(self) -> None:
+        """Queue again the readings whose worker is gone; ring for those whose message was lost."""
+        if not judging.anything_goes_on():
+            return
+        for number in judging.settle_abandoned():
+            _log.warning("reading %s by a judge was taken from a worker that is gone", number)
+        if judging.waits_too_long() and time.monotonic() >= self._ring_for_judges_at:
+            self._ring_for_judges_at = time.monotonic() + LONGEST_RING_SECONDS
+            ring_for_judges()
 
 
 class ContainerReaper:

@@ -23,12 +23,14 @@ from django.db import DatabaseError, close_old_connections, connections
 from lab.celery import app
 from lab.engine.errors import ExitReason
 from lab.engine.stop import StopSignal
-from lab.services import heartbeats, interchange, otlp, preflights, queue
+from lab.services import heartbeats, interchange, judging, otlp, preflights, queue
 from lab.services.messages import (
     EXAMINE_TASK,
     IMPORT_TASK,
+    JUDGE_TASK,
     RUNS_QUEUE,
     ring_for_imports,
+    ring_for_judges,
     ring_for_preflights,
     ring_workers,
 )
@@ -65,6 +67,12 @@ def examine() -> None:
 def read_import() -> None:
     """Take the import that has waited longest and read it."""
     _unless_it_stops(_read_import)
+
+
+@app.task(name=JUDGE_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
+def judge() -> None:
+    """Take the run that has waited longest for a judge, and let it be read."""
+    _unless_it_stops(_judge)
 
 
 def _unless_it_stops(act: Callable[[], None]) -> None:
@@ -115,6 +123,20 @@ def _read_import() -> None:
         if traces:
             otlp_runs.assemble(worker=process_identity(), stop=stop)
         import_reading.advance(worker=process_identity(), stop=stop)
+
+
+def _judge() -> None:
+    reading = judging.claim_next()
+    if reading is None:
+        return
+    from lab.services import judge_work
+
+    stop = StopSignal()
+    with _heard(lambda: stop.set(ExitReason.INFRASTRUCTURE_ERROR)):
+        judge_work.conduct(reading=reading, stop=stop)
+    if judging.waiting_count():
+        # One message brings one reading: those behind it wait for no tick.
+        ring_for_judges()
 
 
 @contextlib.contextmanager
@@ -210,6 +232,8 @@ def _ring_for_what_waits() -> None:
             ring_for_preflights()
         if interchange.anything_goes_on():
             ring_for_imports()
+        if judging.anything_goes_on():
+            ring_for_judges()
     except DatabaseError as error:
         _log.warning("the queue cannot be looked at yet (%s); the tick looks later", error)
     finally:
