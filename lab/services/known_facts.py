@@ -55,11 +55,11 @@ def _tests(facts: RunFacts) -> Iterator[Known]:
     if fixed is None or to_fix is None:
         yield Known("fail_to_pass:unknown", f"{outcome}, by which tests is unknown")
     elif fixed < to_fix:
-        left = "all" if not fixed else f"{to_fix - fixed} of"
         name = "none" if not fixed else "some"
-        yield Known(f"fail_to_pass:{name}", f"{left} {plural(to_fix, 'target test')} still fail", "failed")
+        words = f"{to_fix - fixed} of {plural(to_fix, 'target test')} still failing"
+        yield Known(f"fail_to_pass:{name}", words, "failed")
     else:
-        yield Known("fail_to_pass:all", f"all {plural(to_fix, 'target test')} pass")
+        yield Known("fail_to_pass:all", f"{to_fix} of {plural(to_fix, 'target test')} passing")
     kept, to_keep = facts.pass_to_pass_passed, facts.pass_to_pass_total
     if kept is not None and to_keep is not None:
         broken = to_keep - kept

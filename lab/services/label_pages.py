@@ -125,11 +125,17 @@ def page(annotation: Annotation, *, open_key: int | None = None) -> Page:
         known=known_facts.of(annotation.run),
         held=claims.held(annotation),
         place=queues.place_of(annotation),
-        worked=clock(labels.worked_seconds(annotation, timezone.now())),
+        worked=clock(_worked(annotation)),
         saved_at=annotation.touched_at if annotation.revision else None,
         may_undo=bool(annotation.earlier),
         may_redo=bool(annotation.later),
     )
+
+
+def _worked(annotation: Annotation) -> float:
+    if annotation.state == Annotation.State.DRAFT:
+        return labels.worked_seconds(annotation, timezone.now())
+    return annotation.lead_seconds or 0.0
 
 
 def _quotes(run_id: int, event: ErrorEvent) -> list[Quote]:

@@ -10,7 +10,7 @@ export function markLabel(marks, steps, map) {
   for (const item of steps.querySelectorAll(":scope > li.step")) {
     const own = marks.filter((mark) => mark.step === Number(item.dataset.step) && mark.attempt === Number(item.dataset.attempt));
     const result = item.querySelector(".step-row .result");
-    for (const mark of own) result?.append(sign(mark));
+    for (const mark of own.toReversed()) result?.prepend(sign(mark));
     const entry = document.getElementById(`map-${item.id}`)?.querySelector("a");
     for (const mark of own.slice(0, 2)) entry?.prepend(sign(mark, true));
     const seqs = item.dataset.seqs.split(",").map(Number);
@@ -30,7 +30,7 @@ function sign(mark, small = false) {
   const place = document.createElement("span");
   place.className = mark.root ? "event-mark root" : "event-mark";
   if (mark.root) place.title = "root cause";
-  place.textContent = mark.root ? (small ? `◎E${mark.key}` : ` ◎ root cause · E${mark.key}`) : (small ? `E${mark.key}` : ` · E${mark.key}`);
+  place.textContent = mark.root ? (small ? `◎E${mark.key}` : `◎ root cause · E${mark.key} · `) : (small ? `E${mark.key}` : `E${mark.key} · `);
   return place;
 }
 

@@ -269,6 +269,6 @@ def test_labels_of_others_are_hidden_until_ones_own_is_submitted() -> None:
 
 def test_the_facts_say_what_the_tests_say() -> None:
     words = {one.name: one.words for one in known_facts.of(failed_run())}
-    assert words["fail_to_pass:some"] == "1 of 2 target tests still fail"
+    assert words["fail_to_pass:some"] == "1 of 2 target tests still failing"
     assert words["pass_to_pass"] == "0 regressions"
     assert words["exit:agent"] == "ended by itself"
