@@ -1,0 +1,1 @@
+"""Files of labels: the lab's own, and those of published collections."""
