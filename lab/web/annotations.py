@@ -1,4 +1,4 @@
-"""Queues of runs to be labelled: all of them, a new one, one with its progress; and the keys one labels by."""
+"""Queues of runs to be labelled: all of them, a new one, one with its progress; the keys one labels by."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ BEHAVIOURS = {
     "never_ran": "never ran",
     "empty_patch": "empty patch",
 }
-_DEFAULTS = {
-    "overlap": "20",
-    "labels_wanted": "2",
-    "seed": "1",
-    "claim_minutes": "30",
-    "verdicts": "unresolved",
-}
+_DEFAULTS = {"overlap": "20", "labels_wanted": "2", "seed": "1", "claim_minutes": "30"}
 _NUMBERS = ("overlap", "labels_wanted", "seed", "claim_minutes")
 
 
@@ -55,7 +49,7 @@ def annotate(request: HttpRequest) -> HttpResponse:
     person = signed_in(request)
     annotator = annotator_of(person) if holds(request, Role.ANNOTATOR) else None
     drafts = _drafts(request).select_related("run__task", "item__queue")[:20] if annotator else []
-    page = Paginator(queues.all_queues(), 20).get_page(request.GET.get("page"))
+    page = Paginator(queues.all_queues().order_by("-id"), 20).get_page(request.GET.get("page"))
     context = {
         "place": "annotate",
         "tab": "queues",
