@@ -49,8 +49,11 @@ class Wanted(NamedTuple):
     annotator: int | None = None
 
 
+ANY = Wanted()
+
+
 @for_role(Role.VIEWER)
-def export(*, by: User, format_name: str, wanted: Wanted = Wanted()) -> LabelExport:
+def export(*, by: User, format_name: str, wanted: Wanted = ANY) -> LabelExport:
     """The labels that this person may see.
 
     Raises:
@@ -63,7 +66,7 @@ def export(*, by: User, format_name: str, wanted: Wanted = Wanted()) -> LabelExp
     return _export(format_name, seen, hidden=len(found) - len(seen))
 
 
-def export_all(*, format_name: str, wanted: Wanted = Wanted()) -> LabelExport:
+def export_all(*, format_name: str, wanted: Wanted = ANY) -> LabelExport:
     """Every label, for the machine's shell, whose owner can read the database.
 
     Raises:
@@ -72,7 +75,8 @@ def export_all(*, format_name: str, wanted: Wanted = Wanted()) -> LabelExport:
     return _export(format_name, list(_rows(wanted)), hidden=0)
 
 
-def counts(by: User) -> tuple[int, int]:
+@for_role(Role.VIEWER)
+def counts(*, by: User) -> tuple[int, int]:
     """How many submitted records this person may see, and how many are hidden from them."""
     rows = Annotation.objects.filter(state=Annotation.State.SUBMITTED)
     found = list(rows.values_list("run_id", "annotator__person_id"))

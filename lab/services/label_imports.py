@@ -179,7 +179,8 @@ class _Reading:
             started_at=read.started_at,
             submitted_at=read.submitted_at or timezone.now(),
             lead_seconds=read.lead_seconds,
-            known=read.known or known_facts.as_json(run),
+            # A lab's own label keeps what was known when it was submitted.
+            known=read.known if read.id else known_facts.as_json(run),
             extras=extras,
         )
         if not read.id:
@@ -209,9 +210,7 @@ class _Reading:
             self._versions[wanted] = label_guidelines.named(wanted)
         return self._versions[wanted]
 
-    def _resolved(
-        self, label: Label, run: Run, guideline: GuidelineVersion
-    ) -> tuple[Label, list[str]]:
+    def _resolved(self, label: Label, run: Run, guideline: GuidelineVersion) -> tuple[Label, list[str]]:
         """The label with codes of the guideline's vocabulary and with what the steps are in the run's log."""
         label = Label.model_validate(self._cleaner.json(label.model_dump(mode="json")))
         counted = labels.steps_of(run.pk)

@@ -17,7 +17,7 @@ from lab import services
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.yaml_form import to_yaml
-from lab.models import Import, Preflight, PriceCard, Role, Run
+from lab.models import Import, JudgeRun, Preflight, PriceCard, Role, Run
 from lab.services import comparison_asks, comparisons, experiment_plans, interchange, tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
@@ -103,6 +103,12 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "experiment_asks.change_concurrency": lambda run: {"experiment": run.experiment, "typed": "2"},
     "controls.ask": lambda run: {"run": run, "control": "pause"},
     "controls.ask_limits": lambda run: {"run": run, "typed": {"max_steps": "20"}},
+    "label_imports.import_file": lambda run: {"name": "labels.jsonl", "data": b"no labels"},
+    "label_exports.export": lambda run: {"format_name": "lab-jsonl"},
+    "label_exports.counts": lambda run: {},
+    "judging.ask": lambda run: {"model": run.arm.model, "run_ids": [run.pk]},
+    "judge_scores.records": lambda run: {},
+    "judging.cancel": lambda run: {"reading": JudgeRun(pk=0)},
     "preflights.ask": lambda run: {"model": run.arm.model},
     "preflights.cancel": lambda run: {"preflight": Preflight.objects.create(model=run.arm.model)},
     "endpoints.connect": lambda run: {"base_url": "nowhere", "model_id": "", "key_variable": ""},

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.analysis import agreement
+from lab.engine.formats.to_events import SUBAGENT
 from lab.models import Annotation, ErrorEvent, Event, Import, Run
 from lab.services import import_reading, interchange, label_exports, label_imports
 
@@ -118,7 +119,7 @@ def test_labels_of_29_runs_of_tau_bench_point_at_steps_of_their_agent_and_are_wr
 def speaker(event: ErrorEvent) -> str:
     finished = Event.objects.get(run=event.annotation.run, step=event.step, kind="model_call_finished")
     notes = finished.payload["notes"]
-    return notes[0].removeprefix("subagent: ").strip() if notes else "assistant"
+    return notes[0].removeprefix(SUBAGENT) if notes else "assistant"
 
 
 def test_labels_of_58_logs_are_written_as_their_files_have_them() -> None:
