@@ -6,7 +6,8 @@ Unknown is not 0: a sum with unknown parts is "at least", and a run without any 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from lab.analysis import costs, counting
@@ -55,8 +56,8 @@ class Bucket(NamedTuple):
 
     With `unknown` requests or `unrecorded` runs, of which no request is recorded, the dollars are "at least".
     `retried` is what attempts before the newest one cost, of whatever run; the others are the newest
-    attempts'. `left_out` are runs that the switches leave out, with all their attempts. No judge has been
-    paid yet.
+    attempts'. `left_out` are runs that the switches leave out, with all their attempts. `judge` is what
+    models were paid for reading the arm's runs, of whatever outcome.
     """
 
     name: BucketName
@@ -68,6 +69,14 @@ class Bucket(NamedTuple):
     @property
     def at_least(self) -> bool:
         return self.dollars is not None and (self.unknown > 0 or self.unrecorded > 0)
+
+
+class Judged(NamedTuple):
+    """Paid to judges for an arm's runs: dollars (None: none is known), calls of unknown cost, runs read."""
+
+    dollars: float | None
+    unknown: int
+    runs: int
 
 
 class Coverage(NamedTuple):
@@ -152,19 +161,30 @@ class ArmSpend(NamedTuple):
 
 
 def of_arms(
-    arms: Sequence[str], runs: Iterable[Observation], switches: Switches = counting.AS_USUAL
+    arms: Sequence[str],
+    runs: Iterable[Observation],
+    switches: Switches = counting.AS_USUAL,
+    judged: Mapping[str, Judged] = MappingProxyType({}),
 ) -> list[ArmSpend]:
-    """What each arm cost, in the order of `arms`, also of one without a run."""
+    """What each arm cost, in the order of `arms`, also of one without a run. `judged`: by arm."""
     found = counting.by_arm(runs)
-    return [of_arm(arm, found.get(arm, []), switches) for arm in arms]
+    return [of_arm(arm, found.get(arm, []), switches, judged.get(arm)) for arm in arms]
 
 
-def of_arm(arm: str, runs: Sequence[Observation], switches: Switches = counting.AS_USUAL) -> ArmSpend:
+def of_arm(
+    arm: str,
+    runs: Sequence[Observation],
+    switches: Switches = counting.AS_USUAL,
+    judged: Judged | None = None,
+) -> ArmSpend:
     """What the runs of one arm cost, and what a resolved issue does."""
     let_in = counting.considered(runs, switches)
     counted = counting.trials(runs, switches)
     none_counts = counting.why_none_counts(let_in, counted)
     buckets = _buckets(runs, let_in)
+    if judged is not None:
+        paid = Bucket("judge", judged.dollars, judged.unknown, judged.runs)
+        buckets = [paid if bucket.name == "judge" else bucket for bucket in buckets]
     return ArmSpend(
         arm=arm,
         buckets=buckets,

@@ -51,8 +51,11 @@ def ask(
     run_ids: Sequence[int],
     guideline: GuidelineVersion | None = None,
     rubric: Rubric | None = None,
+    ring: bool = True,
 ) -> list[JudgeRun]:
     """Queue a reading of each run by the model: by a guideline's rubric, or by another one.
+
+    `ring`: whether a worker is called; who does not takes the readings itself at once.
 
     A run that waits for or is in the same reading already is not asked for twice: that one is returned.
 
@@ -87,7 +90,8 @@ def ask(
     ]
     for row in new:
         row.save()
-    ring_for_judges()
+    if ring:
+        ring_for_judges()
     by_run = going_on | {row.run_id: row for row in new}
     return [by_run[run.pk] for run in wanted]
 

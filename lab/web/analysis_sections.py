@@ -20,7 +20,7 @@ from lab.analysis.pairs import PairResult
 from lab.analysis.per_task import PerTask
 from lab.models import TaskSet
 from lab.render.tables import Table
-from lab.services import analysis
+from lab.services import analysis, judge_costs
 from lab.services.analysis import Observed
 from lab.web import analysis_conduct, analysis_costs, analysis_pairs, analysis_rates, analysis_tasks
 from lab.web.analysis_parts import Section, Shown
@@ -34,7 +34,12 @@ def sections(observed: Observed, *, band: str = "") -> list[Section]:
     """All sections in their order. `band` narrows the list of single tasks."""
     shown = Shown(observed)
     conducts = _conducts(observed)
-    spends = spending.of_arms(_keys(observed), observed.observations, observed.selection.switches)
+    spends = spending.of_arms(
+        _keys(observed),
+        observed.observations,
+        observed.selection.switches,
+        judge_costs.by_arm(observed.observations),
+    )
     return [
         _rates(shown),
         _paired(shown),

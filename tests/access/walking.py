@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from lab.models import Event, HiddenTaskPart, Import, PriceCard, Run, TestResult
+from lab.models import Event, HiddenTaskPart, Import, JudgeRun, PriceCard, Run, TestResult
 from lab.services import access, tokens
 from tests import builders
 from tests.access.people import Visitor
@@ -22,6 +22,7 @@ MODEL_PAGES = (
     *("model", "model_runs", "model_edit", "model_retire", "model_basis"),
     *("price_card_new", "price_card_end", "price_card_remove"),
 )
+JUDGE_PAGES = ("judge", "judge_cancel")
 IMPORT_PAGES = ("import", "import_cancel", "import_again")
 HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))
 
@@ -86,7 +87,17 @@ class Addresses:
             **dict.fromkeys(HARNESS_PAGES, run.arm.harness_version_id),
             **dict.fromkeys(MODEL_PAGES, run.arm.model_id),
             **dict.fromkeys(ENDPOINT_PAGES, run.arm.model.endpoint_id),
+            **dict.fromkeys(JUDGE_PAGES, self._reading()),
         }
+
+    def _reading(self) -> int:
+        """A reading of the run by a judge that waits for its worker."""
+        found, _ = JudgeRun.objects.get_or_create(
+            run=self._run,
+            model=self._run.arm.model,
+            defaults={"asked_by": self._owner, "rubric": {"name": "x"}, "rubric_digest": "x"},
+        )
+        return found.pk
 
     def of(self, page: Page) -> str:
         address = page.route
