@@ -153,7 +153,7 @@ def _names_in_agentrx(guideline: GuidelineVersion) -> dict[str, str]:
     """Code -> what AgentRx calls it, where one of its categories says the same."""
     version = guideline.taxonomy_version
     theirs = taxonomies.content_of(taxonomies.newest("agentrx"))
-    names = {}
+    names: dict[str, str] = {}
     for code in taxonomies.content_of(version).codes:
         for translated in taxonomies.translate(version, code.id, "agentrx")[:1]:
             found = theirs.code(translated)

@@ -132,39 +132,26 @@ class _Reading:
         if isinstance(one, LabelProblem):
             self.report.problems.append(Left(one.place, "", one.message))
             return
-        try:
-            if isinstance(one, GuidelineRead):
+        if isinstance(one, GuidelineRead):
+            try:
                 self._brought[one.name, one.n] = label_guidelines.of_file(one)
-                return
+            except LabError as error:
+                self.report.problems.append(Left("", one.name, str(error)))
+            return
+        try:
             with transaction.atomic():
                 self._label(one)
         except label_matching.NoRunError as error:
-            place = one.place if isinstance(one, LabelRead) else ""
-            words = one.run.words if isinstance(one, LabelRead) else ""
-            self.report.missing.append(Left(place, words, str(error)))
+            self.report.missing.append(Left(one.place, one.run.words, str(error)))
         except LabError as error:
-            read = isinstance(one, LabelRead)
-            self.report.problems.append(
-                Left(one.place if read else "", one.run.words if read else one.name, str(error))
-            )
+            self.report.problems.append(Left(one.place, one.run.words, str(error)))
 
     def _label(self, read: LabelRead) -> None:
         run = label_matching.find(read.run, experiment=self._experiment)
         guideline = self._guideline(read.guideline)
         label, words = self._resolved(read.label, run, guideline)
         name = self._cleaner.text(read.annotator or self._usual, 200)
-        mine = list(
-            Annotation.objects.filter(
-                run=run,
-                guideline=guideline,
-                kind=read.kind,
-                state=Annotation.State.SUBMITTED,
-                annotator__name=name,
-            )
-            .select_related("annotator")
-            .prefetch_related("events")
-            .order_by("pk")
-        )
+        mine = _earlier(run, guideline, read.kind, name)
         extras = self._extras(read, guideline)
         known = next((one for one in mine if _same(one, read, label, extras)), None)
         if known is not None:
@@ -187,15 +174,19 @@ class _Reading:
             # A collection's label of the same run under the same name: its newer edition.
             row.replaces = next(iter(label_rows.current(_imported(mine))[-1:]), None)
         label_rows.write(row, label)
-        self.report.new += 1
-        self.report.replaced += row.replaces is not None
-        self.report.judgements += read.kind == "judgement"
-        self.report.annotators[name] += 1
-        self.report.words.update(words)
-        said = str(guideline)
-        if said not in self.report.guidelines:
-            self.report.guidelines.append(said)
+        self._count(row, words)
         self._remember(row, read)
+
+    def _count(self, row: Annotation, words: list[str]) -> None:
+        report = self.report
+        report.new += 1
+        report.replaced += row.replaces is not None
+        report.judgements += row.kind == Annotation.Kind.JUDGEMENT
+        report.annotators[row.annotator.name] += 1
+        report.words.update(words)
+        said = str(row.guideline)
+        if said not in report.guidelines:
+            report.guidelines.append(said)
 
     def _remember(self, row: Annotation, read: LabelRead) -> None:
         if read.id:
@@ -261,6 +252,14 @@ class _Reading:
             return
         why = f"the label {parent} that it decides on is not here; this one was imported"
         self.report.problems.append(Left(read.place, read.run.words, why))
+
+
+def _earlier(run: Run, guideline: GuidelineVersion, kind: str, name: str) -> list[Annotation]:
+    """What somebody of this name said of the run under this guideline, the oldest first."""
+    rows = Annotation.objects.filter(
+        run=run, guideline=guideline, kind=kind, state=Annotation.State.SUBMITTED, annotator__name=name
+    )
+    return list(rows.select_related("annotator").prefetch_related("events").order_by("pk"))
 
 
 def _imported(rows: list[Annotation]) -> list[Annotation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_two_readings_of_the_same_44_logs_agree_as_published() -> None:
 def roots(name: str) -> dict[int, ErrorEvent]:
     rows = Annotation.objects.filter(annotator__name=name).prefetch_related("events")
     assert {row.annotator.kind for row in rows.select_related("annotator")} == {"imported"}
-    return {row.run_id: row.events.get(key=row.root_event) for row in rows}
+    return {row.run_id: row.events.get(key=row.root_event or 0) for row in rows}
 
 
 def agent(event: ErrorEvent) -> str:
@@ -95,7 +96,9 @@ def table(
     found = agreement.cohen([agent(one) for one, _ in pairs], [agent(other) for _, other in pairs])
     assert isinstance(found, agreement.Kappa)
     assert found.kappa == pytest.approx(kappa, abs=5e-7)
-    by_rater = {side: {place: pair[side].step for place, pair in enumerate(pairs)} for side in (0, 1)}
+    by_rater: dict[Hashable, dict[Hashable, float | str]] = {
+        side: {place: pair[side].step for place, pair in enumerate(pairs)} for side in (0, 1)
+    }
     steps = agreement.alpha(by_rater, "interval")
     assert isinstance(steps, agreement.Alpha)
     assert steps.alpha == pytest.approx(alpha, abs=5e-7)

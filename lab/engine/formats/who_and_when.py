@@ -105,6 +105,4 @@ def _gradings(root: JSONObject) -> tuple[Grading, ...]:
     if verdict is None:
         return ()
     outcome = Outcome.RESOLVED if verdict else Outcome.UNRESOLVED
-    return (
-        Grading(rule="who-and-when", outcome=outcome, detail="the recorded answer against the right one"),
-    )
+    return (Grading(rule="who-and-when", outcome=outcome, detail="the answer, against the right one"),)

@@ -1,5 +1,6 @@
-"""The lab's own file of labels: JSON lines, first the guideline versions with their vocabularies, then a label
-each. Reading a file and writing what was read gives the same lines.
+"""The lab's own file of labels: JSON lines, first the guideline versions with their vocabularies, then labels.
+
+Reading a file and writing what was read gives the same lines.
 """
 
 from __future__ import annotations
