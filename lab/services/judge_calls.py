@@ -118,7 +118,11 @@ class Calls:
         """What was wrong with the answer of a call."""
         JudgeCall.objects.filter(judge_run=self._reading, n=n).update(problem=self._redactor.text(problem))
 
-    def _hear(self, event: Any) -> None:
+    def _hear(self, *events: Any) -> None:
+        for event in events:
+            self._heard(event)
+
+    def _heard(self, event: Any) -> None:
         if isinstance(event, ModelCallStarted):
             self._started = timezone.now()
             if not judging.held_by(self._reading).exists():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from typing import Any
-
 from lab.engine.llm.base import JSONObject
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
@@ -35,6 +33,8 @@ def parsed(reply: str, *, schema: JSONObject, collected: str = "", cut: bool = F
     from jsonschema.exceptions import best_match
 
     wrong = best_match(Draft202012Validator(tolerant(schema, collected)).iter_errors(found))
+    if wrong is not None and cut:
+        raise UnusableAnswerError("the answer was cut at its limit of tokens; answer in fewer words")
     if wrong is not None:
         place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in wrong.absolute_path)
         raise UnusableAnswerError(f"{place.lstrip('.') or 'the object'}: {wrong.message[:_SHOWN]}")
@@ -64,8 +64,11 @@ def tolerant(schema: JSONObject, collected: str) -> JSONObject:
 def _object_in(text: str) -> JSONObject | None:
     fences = [match.group(1) for match in _FENCE.finditer(text)]
     for candidate in (text, *reversed(fences)):
-        if (found := _loaded(candidate)) is not None:
-            return found
+        if (whole := _loaded(candidate)) is not None:
+            return whole
+    if text.lstrip().startswith("{"):
+        # It was cut or is damaged: an object inside of it is not the answer.
+        return None
     decoder = json.JSONDecoder()
     start = text.find("{")
     while start != -1:
@@ -78,7 +81,7 @@ def _object_in(text: str) -> JSONObject | None:
     return None
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> JSONObject | None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
