@@ -187,6 +187,14 @@ def _gold(by: User, annotation: Annotation) -> str:
     return hidden.gold_patch if hidden else ""
 
 
+def parents_of(annotation: Annotation) -> list[Annotation]:
+    """The labels that an adjudication settles, as they were submitted."""
+    parents = annotation.parents.select_related(
+        "annotator", "guideline__guideline", "guideline__taxonomy_version", "run"
+    )
+    return list(parents.prefetch_related("events").order_by("pk"))
+
+
 def visible_annotations(by: User, run_id: int) -> tuple[list[Annotation], int]:
     """The submitted readings of a run that the person may see, and how many are hidden from them.
 

@@ -160,9 +160,14 @@ def edit(*, by: User, annotation_id: int, revision: int, operation: Mapping[str,
     """
     draft = own_draft(by, annotation_id)
     _must_be_newest(draft, revision)
-    before = label_rows.read(draft)
-    after = edits.apply(before, edits.operation_of(_storable(dict(operation))), frame_of(draft))
-    after = _with_numbers(draft.run_id, after)
+    wanted = edits.operation_of(_storable(dict(operation)))
+    return replace(draft, revision, edits.apply(label_rows.read(draft), wanted, frame_of(draft)))
+
+
+def replace(draft: Annotation, revision: int, label: Label) -> Annotation:
+    """The draft with another label in it, which undo takes back. Raises as `edit`."""
+    _must_be_newest(draft, revision)
+    before, after = label_rows.read(draft), _with_numbers(draft.run_id, label)
     if after == before:
         return _touched(draft)
     earlier = [*draft.earlier, _stored(before)][-_UNDO_STEPS:]

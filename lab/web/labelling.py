@@ -48,9 +48,21 @@ def label(request: HttpRequest, pk: int) -> HttpResponse:
         "keys": keys_of(signed_in(request)),
         "skip_to": Skip.To.choices,
     }
+    if annotation.kind == Annotation.Kind.ADJUDICATION:
+        context |= _adjudicated(request, annotation)
     if context["head"].gold:
         context["gold"] = unified(context["head"].gold)
     return render(request, "annotations/label.html", context)
+
+
+def _adjudicated(request: HttpRequest, annotation: Annotation) -> dict[str, Any]:
+    """The labels that this third record settles."""
+    parents = label_pages.parents_of(annotation)
+    return {
+        "readings": [label_pages.page(one, open_key=0) for one in parents],
+        "owners_words": dict(label_pages.OWNERS),
+        "own_among": any(one.annotator.person_id == signed_in(request).pk for one in parents),
+    }
 
 
 def _found(pk: int) -> Annotation:
@@ -138,10 +150,10 @@ def label_edit(request: HttpRequest, pk: int) -> HttpResponse:
 
     def change() -> Annotation:
         return labels.edit(
-            by=by, annotation_id=pk, revision=_revision(request), operation=_operation(request, pk)
+            by=by, annotation_id=pk, revision=revision_of(request), operation=_operation(request, pk)
         )
 
-    return _changed(request, pk, change)
+    return changed(request, pk, change)
 
 
 def _operation(request: HttpRequest, pk: int) -> dict[str, Any]:
@@ -199,7 +211,8 @@ def _marked(request: HttpRequest, pk: int, operation: Mapping[str, Any]) -> dict
     }
 
 
-def _revision(request: HttpRequest) -> int:
+def revision_of(request: HttpRequest) -> int:
+    """The revision of the draft that the person saw."""
     return _number(request, "revision", "POST") or 0
 
 
@@ -207,17 +220,17 @@ def _revision(request: HttpRequest) -> int:
 @for_role(Role.ANNOTATOR)
 def label_undo(request: HttpRequest, pk: int) -> HttpResponse:
     by = signed_in(request)
-    return _changed(request, pk, lambda: labels.undo(by=by, annotation_id=pk, revision=_revision(request)))
+    return changed(request, pk, lambda: labels.undo(by=by, annotation_id=pk, revision=revision_of(request)))
 
 
 @require_POST
 @for_role(Role.ANNOTATOR)
 def label_redo(request: HttpRequest, pk: int) -> HttpResponse:
     by = signed_in(request)
-    return _changed(request, pk, lambda: labels.redo(by=by, annotation_id=pk, revision=_revision(request)))
+    return changed(request, pk, lambda: labels.redo(by=by, annotation_id=pk, revision=revision_of(request)))
 
 
-def _changed(request: HttpRequest, pk: int, change: Change) -> HttpResponse:
+def changed(request: HttpRequest, pk: int, change: Change) -> HttpResponse:
     """The panel after a change. Refused or stale, it shows what is stored, and says what was wrong where."""
     status, errors = 200, {}
     try:
@@ -257,19 +270,23 @@ def label_submit(request: HttpRequest, pk: int) -> HttpResponse:
     """Submits, and goes on to the next run of the queue."""
     by = signed_in(request)
     try:
-        done = labels.submit(by=by, annotation_id=pk, revision=_revision(request), known=known_facts.as_json)
+        done = labels.submit(
+            by=by, annotation_id=pk, revision=revision_of(request), known=known_facts.as_json
+        )
     except labels.NoDraftError as gone:
         return _gone(request, gone)
     except labels.StaleDraftError as stale:
         return _panel(request, stale.newest, {"draft": str(stale)}, STALE)
     except FieldErrors as missing:
         return _panel(request, _own_draft(request, pk), missing.errors, REFUSED)
-    messages.success(request, f"Label of {done.run.task.slug} submitted.")
+    messages.success(request, f"{done.get_kind_display().capitalize()} of {done.run.task.slug} submitted.")
     return _go(request, _next_after(request, done))
 
 
 def _next_after(request: HttpRequest, done: Annotation) -> str:
     """Where one goes on: to the next run of the queue, back to a queue that is done, or to the label."""
+    if done.kind == Annotation.Kind.ADJUDICATION:
+        return "/annotate/adjudications/"
     if done.item is None or done.item.queue.closed_at is not None:
         return f"/annotate/labels/{done.pk}/"
     draft = claims.claim_next(by=signed_in(request), queue_id=done.item.queue_id)

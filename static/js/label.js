@@ -189,6 +189,11 @@ side.addEventListener("click", (event) => {
   if (to && goTo(Number(to.dataset.toAttempt), Number(to.dataset.toStep))) event.preventDefault();
   if (event.target.closest("[data-skip-open]")) openSkip();
 });
+// Settling labels that differ: part of one goes into the record.
+document.querySelector(".adjudicated")?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  change("take", { parent: event.target.elements.parent.value, part: event.submitter.value });
+});
 document.querySelector(".steps-head").addEventListener("click", (event) => {
   const act = event.target.closest("[data-act]");
   if (act) acts[act.dataset.act]();
