@@ -1,4 +1,4 @@
-"""The lab's own file of labels: JSON lines, first the guideline versions with their vocabularies, then labels.
+"""The lab's own file of labels: JSON lines, first guideline versions with their vocabularies, then labels.
 
 Reading a file and writing what was read gives the same lines.
 """
