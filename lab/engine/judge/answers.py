@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+
 from lab.engine.llm.base import JSONObject
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
