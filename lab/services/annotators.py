@@ -15,6 +15,11 @@ def annotator_of(person: User) -> Annotator:
     return found
 
 
+def known_annotator(person: User) -> Annotator | None:
+    """The person as an annotator, None as long as they have labelled nothing."""
+    return Annotator.objects.filter(person=person).first()
+
+
 def imported_annotator(name: str) -> Annotator:
     """Somebody of whom only a file's name for them is known."""
     found, _ = Annotator.objects.get_or_create(kind=Annotator.Kind.IMPORTED, name=name)

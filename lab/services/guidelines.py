@@ -63,8 +63,7 @@ def of_vocabulary(
 
 
 def all_newest() -> list[GuidelineVersion]:
-    """The newest version of every guideline, the default one among them, in the order they were made."""
-    default()
+    """The newest version of every guideline, in the order they were made."""
     rows = GuidelineVersion.objects.select_related("guideline", "taxonomy_version__taxonomy")
     newest = {row.guideline_id: row for row in rows.order_by("guideline_id", "n")}
     return list(newest.values())

@@ -163,7 +163,7 @@ class Head:
     gold: str
 
 
-def head(by: User, annotation: Annotation) -> Head:
+def head(person: User, annotation: Annotation) -> Head:
     """What the label's page says of its run. The gold patch is "" for whoever may not see it."""
     run = annotation.run
     facts = facts_of(run)
@@ -175,13 +175,13 @@ def head(by: User, annotation: Annotation) -> Head:
         has_patch=patch_event(run) is not None and bool(facts.changed_files),
         steps=facts.steps,
         took=clock(facts.agent_seconds) if facts.agent_seconds is not None else "",
-        gold=_gold(by, annotation),
+        gold=_gold(person, annotation),
     )
 
 
-def _gold(by: User, annotation: Annotation) -> str:
+def _gold(person: User, annotation: Annotation) -> str:
     shows = annotation.item is not None and annotation.item.queue.show_hidden
-    if not shows and not holds(by, Role.OPERATOR):
+    if not shows and not holds(person, Role.OPERATOR):
         return ""
     hidden = HiddenTaskPart.objects.filter(task_id=annotation.run.task_id).first()
     return hidden.gold_patch if hidden else ""
@@ -195,7 +195,7 @@ def parents_of(annotation: Annotation) -> list[Annotation]:
     return list(parents.prefetch_related("events").order_by("pk"))
 
 
-def visible_annotations(by: User, run_id: int) -> tuple[list[Annotation], int]:
+def visible_annotations(person: User, run_id: int) -> tuple[list[Annotation], int]:
     """The submitted readings of a run that the person may see, and how many are hidden from them.
 
     Their own are always among them; one that was corrected is not.
@@ -203,9 +203,9 @@ def visible_annotations(by: User, run_id: int) -> tuple[list[Annotation], int]:
     rows = Annotation.objects.filter(run_id=run_id, state=Annotation.State.SUBMITTED)
     rows = rows.select_related("annotator", "guideline__guideline", "guideline__taxonomy_version", "run")
     found = label_rows.current(rows.prefetch_related("events").order_by("pk"))
-    if run_id not in hidden_runs(by, [run_id]):
+    if run_id not in hidden_runs(person, [run_id]):
         return found, 0
-    own = [one for one in found if one.annotator.person_id == by.pk]
+    own = [one for one in found if one.annotator.person_id == person.pk]
     return own, len(found) - len(own)
 
 

@@ -11,7 +11,7 @@ from lab.models import Annotation, Annotator, QueueItem, Role
 from lab.services.access import holds
 
 
-def hidden_runs(by: User | AnonymousUser, run_ids: Iterable[int]) -> set[int]:
+def hidden_runs(person: User | AnonymousUser, run_ids: Iterable[int]) -> set[int]:
     """Of these runs, those whose labels by others, judgements and adjudications this person may not see yet.
 
     That is a run they have a draft of, or one that an open queue still wants labels of, as long as they have
@@ -20,11 +20,11 @@ def hidden_runs(by: User | AnonymousUser, run_ids: Iterable[int]) -> set[int]:
     """
     wanted = set(run_ids)
     own = Annotation.objects.filter(
-        run_id__in=wanted, annotator__person_id=by.pk, kind=Annotation.Kind.LABEL
+        run_id__in=wanted, annotator__person_id=person.pk, kind=Annotation.Kind.LABEL
     ).values_list("run_id", "state")
     submitted = {run for run, state in own if state == Annotation.State.SUBMITTED}
     drafted = {run for run, state in own if state == Annotation.State.DRAFT} - submitted
-    return drafted | (_still_wanted(wanted - submitted) if holds(by, Role.VIEWER) else wanted)
+    return drafted | (_still_wanted(wanted - submitted) if holds(person, Role.VIEWER) else wanted)
 
 
 def _still_wanted(run_ids: set[int]) -> set[int]:

@@ -128,10 +128,10 @@ def open_draft(
     return draft
 
 
-def own_draft(by: User, annotation_id: int) -> Annotation:
+def own_draft(person: User, annotation_id: int) -> Annotation:
     """The person's draft, with what its page names. Raises: NoDraftError."""
     found = find(annotation_id)
-    own = found is not None and found.annotator.person_id == by.pk
+    own = found is not None and found.annotator.person_id == person.pk
     if found is None or not own or found.state != State.DRAFT:
         raise NoDraftError(annotation_id, found if own else None)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import path
 from django.views.decorators.http import require_POST, require_safe
@@ -42,9 +42,9 @@ def adjudicate(request: HttpRequest, run_id: int) -> HttpResponse:
     guideline = GuidelineVersion.objects.filter(
         pk=int(text) if text.isdecimal() and len(text) < 10 else 0
     ).first()
-    if guideline is None:
-        raise Http404(f"There is no guideline version {text[:20]}.")
     try:
+        if guideline is None:
+            raise InvalidValueError("guideline", text[:20], "is no guideline version; start from the list")
         draft = adjudications.open_draft(by=signed_in(request), run_id=run_id, guideline=guideline)
     except InvalidValueError as refused:
         messages.error(request, str(refused))

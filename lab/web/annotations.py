@@ -17,7 +17,7 @@ from lab.engine.errors import ExitReason, InvalidValueError
 from lab.models import Annotation, Arm, Experiment, GuidelineVersion, Queue, QueueItem, Role, Skip
 from lab.render.moments import OUTCOMES
 from lab.services import claims, guidelines, label_keys, queue_rules, queues
-from lab.services.annotators import annotator_of
+from lab.services.annotators import known_annotator
 from lab.services.errors import FieldErrors
 from lab.services.queues import Progress
 from lab.web.http import for_role, holds, signed_in
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 def annotate(request: HttpRequest) -> HttpResponse:
     """Every queue, one's own drafts, and what to do first."""
     person = signed_in(request)
-    annotator = annotator_of(person) if holds(request, Role.ANNOTATOR) else None
+    annotator = known_annotator(person)
     drafts = _drafts(request).select_related("run__task", "item__queue")[:20] if annotator else []
     page = Paginator(queues.all_queues().order_by("-id"), 20).get_page(request.GET.get("page"))
     context = {
@@ -56,7 +56,7 @@ def annotate(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [Row(queue, queues.progress(queue, annotator=annotator)) for queue in page],
         "drafts": drafts,
-        "may_label": annotator is not None,
+        "may_label": holds(request, Role.ANNOTATOR),
     }
     return render(request, "annotations/list.html", context)
 
@@ -148,7 +148,7 @@ def _form(typed: QueryDict, errors: Mapping[str, str]) -> dict[str, Any]:
         "tab": "queues",
         "typed": {name: typed.get(name, _DEFAULTS.get(name, "")) for name in (*_NUMBERS, "name", "sample")},
         "guidelines": guidelines.all_newest(),
-        "guideline": typed.get("guideline") or str(guidelines.default().pk),
+        "guideline": typed.get("guideline", ""),
         "experiments": Experiment.objects.order_by("-id")[:MOST_EXPERIMENTS],
         "arms": arms.select_related("experiment", "harness_version__harness", "model"),
         "verdicts": [*((name, words[2]) for name, words in OUTCOMES.items()), ("not_graded", "not graded")],
@@ -168,7 +168,7 @@ def queue(request: HttpRequest, pk: int) -> HttpResponse:
     if found is None:
         raise Http404(f"There is no queue {pk}.")
     person = signed_in(request)
-    annotator = annotator_of(person) if holds(request, Role.ANNOTATOR) else None
+    annotator = known_annotator(person)
     items = QueueItem.objects.filter(queue=found).select_related("run__task", "run__facts")
     page = Paginator(items.order_by("position"), PAGE).get_page(request.GET.get("page"))
     context = {
@@ -180,7 +180,7 @@ def queue(request: HttpRequest, pk: int) -> HttpResponse:
         "rows": queues.item_rows(list(page), annotator=annotator),
         "rules": _rule_words(found),
         "skips": Skip.objects.filter(item__queue=found).select_related("annotator", "item__run__task")[:50],
-        "may_label": annotator is not None,
+        "may_label": holds(request, Role.ANNOTATOR),
     }
     return render(request, "annotations/queue.html", context)
 

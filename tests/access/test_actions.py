@@ -17,11 +17,14 @@ from lab import services
 from lab.engine.harnesses.base import HarnessConfig
 from lab.engine.harnesses.presets import load_preset
 from lab.engine.harnesses.yaml_form import to_yaml
+from lab.engine.labels.vocabularies import load_vocabulary
 from lab.models import Import, JudgeRun, Preflight, PriceCard, Role, Run
-from lab.services import comparison_asks, comparisons, experiment_plans, interchange, tokens
+from lab.services import comparison_asks, comparisons, experiment_plans, guidelines, interchange, tokens
 from lab.services.access import cap_role, holds, require
 from lab.services.errors import AccessDeniedError, FieldErrors
 from tests import builders
+from tests.access import labelling
+from tests.access.labelling import ended
 from tests.access.people import visitors
 
 pytestmark = pytest.mark.django_db
@@ -106,6 +109,22 @@ SAMPLES: dict[str, Callable[[Run], dict[str, Any]]] = {
     "label_imports.import_file": lambda run: {"name": "labels.jsonl", "data": b"no labels"},
     "label_exports.export": lambda run: {"format_name": "lab-jsonl"},
     "label_exports.counts": lambda run: {},
+    "labels.open_draft": lambda run: {"run_id": ended(run).pk, "guideline": guidelines.default()},
+    **dict.fromkeys(labelling.OWN, lambda run: {}),
+    "queues.make": lambda run: {"settings": labelling.queue_settings(), "rules": {"runs": [ended(run).pk]}},
+    "queues.refill": lambda run: {"queue_id": labelling.queue(run).pk},
+    "queues.close": lambda run: {"queue_id": labelling.queue(run).pk},
+    "queues.reopen": lambda run: {"queue_id": labelling.queue(run).pk},
+    "claims.claim_next": lambda run: {"queue_id": labelling.queue(run).pk},
+    "taxonomies.save_version": lambda run: {"content": load_vocabulary("coding"), "seen_n": labelling.seen()},
+    "guidelines.save_version": lambda run: {
+        **{"name": "ours", "definition": "inevitable"},
+        "taxonomy_version": guidelines.default().taxonomy_version,
+    },
+    "label_keys.change": lambda run: {"keys": {"event": "a"}},
+    "agreements.compared": lambda run: {},
+    "adjudications.cases": lambda run: {},
+    "adjudications.open_draft": lambda run: labelling.labelled_twice(run),
     "judging.ask": lambda run: {"model": run.arm.model, "run_ids": [run.pk]},
     "judge_scores.records": lambda run: {},
     "judging.cancel": lambda run: {"reading": JudgeRun(pk=0)},
@@ -174,6 +193,8 @@ def test_everybody_may_take_the_action_or_not_as_decided(name: str) -> None:
             sample = SAMPLES[name](run)
             if name == "tokens.revoke":
                 sample = {"token": own_token(visitor.asked)}
+            elif name in labelling.OWN:
+                sample = labelling.own(name, visitor.asked, run)
             refused = False
             try:
                 action(by=visitor.asked, **sample)
@@ -200,9 +221,16 @@ def test_the_role_is_asked_before_anything_is_looked_at() -> None:
 def test_only_what_is_a_persons_own_takes_no_operator() -> None:
     own = {name for name, action in ACTIONS.items() if not action.access.includes(Role.OPERATOR)}  # type: ignore[attr-defined]
     assert own == {
+        "adjudications.cases",
+        "agreements.compared",
+        "claims.claim_next",
         "comparison_exports.of_runs",
         "exports.of_experiment",
         "exports.of_run",
+        "judge_scores.records",
+        "label_exports.counts",
+        "label_exports.export",
+        "label_keys.change",
         "people.set_single_keys",
         "people.set_theme",
         "records.after",
@@ -210,6 +238,8 @@ def test_only_what_is_a_persons_own_takes_no_operator() -> None:
         "tokens.make",
         "tokens.revoke",
         "tokens.visible",
+        "labels.open_draft",
+        *labelling.OWN - {"adjudications.take"},
     }
 
 

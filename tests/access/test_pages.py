@@ -24,6 +24,9 @@ pytestmark = pytest.mark.django_db
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # What a person may change without being an operator: what is theirs alone.
 OWN = {"settings", "theme", "password", "tokens", "token_revoke"}
+# What people do with their own labels.
+OWN |= {f"label_{name}" for name in ("edit", "undo", "redo", "submit", "skip", "discard", "alive", "correct")}
+OWN |= {"label_run", "label_keys", "queue_next"}
 # Whoever asks may use these, and nothing else. The last answers 404.
 OPEN = {"sign_in", "sign_in_by_link", "sign_out", "healthz", "readyz", "api:openapi-json", "api:api-root"}
 

@@ -10,9 +10,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from lab.models import Event, HiddenTaskPart, Import, JudgeRun, PriceCard, Run, TestResult
+from lab.models import Event, HiddenTaskPart, Import, JudgeRun, PriceCard, Role, Run, TestResult
 from lab.services import access, tokens
 from tests import builders
+from tests.access import labelling
 from tests.access.people import Visitor
 
 GOLD = "the-gold-patch-itself"
@@ -25,6 +26,11 @@ MODEL_PAGES = (
 JUDGE_PAGES = ("judge", "judge_cancel")
 IMPORT_PAGES = ("import", "import_cancel", "import_again")
 HARNESS_PAGES = ("harness", *(f"harness_{name}" for name in ("request", "runs", "yaml", "clone", "edit")))
+
+
+QUEUE_PAGES = ("queue", "queue_next", "queue_change")
+LABEL_ACTS = ("edit", "undo", "redo", "submit", "skip", "discard", "alive", "correct", "take", "steps")
+LABEL_PAGES = ("label", *(f"label_{name}" for name in LABEL_ACTS))
 
 
 class Page(NamedTuple):
@@ -88,7 +94,15 @@ class Addresses:
             **dict.fromkeys(MODEL_PAGES, run.arm.model_id),
             **dict.fromkeys(ENDPOINT_PAGES, run.arm.model.endpoint_id),
             **dict.fromkeys(JUDGE_PAGES, self._reading()),
+            **dict.fromkeys(QUEUE_PAGES, labelling.queue(run).pk),
+            **dict.fromkeys(LABEL_PAGES, self._label()),
         }
+
+    def _label(self) -> int:
+        """A draft of the person, where they may have one."""
+        if not access.holds(self._owner, Role.ANNOTATOR):
+            return labelling.draft(builders.person(Role.ANNOTATOR), self._run).pk
+        return labelling.draft(self._owner, self._run).pk
 
     def _reading(self) -> int:
         """A reading of the run by a judge that waits for its worker."""

@@ -130,13 +130,14 @@ class Command(BaseCommand):
 
     def _fill(self) -> None:
         """What comes with the lab, while the other processes are still loading."""
-        from lab.services import endpoints, harnesses, tasks, taxonomies
+        from lab.services import endpoints, guidelines, harnesses, tasks, taxonomies
         from lab.services.locks import one_lab_prepares
 
         try:
             with one_lab_prepares():
                 harnesses.sync_presets()
                 taxonomies.sync_presets()
+                guidelines.default()
                 endpoints.sync_scripted()
                 tasks.sync_practice()
             tasks.prepare_practice_environment()
