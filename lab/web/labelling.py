@@ -28,7 +28,7 @@ REFUSED = 422
 
 
 @require_safe
-@for_role(Role.ANNOTATOR)
+@for_role(Role.VIEWER)
 def label(request: HttpRequest, pk: int) -> HttpResponse:
     """A draft of one's own to work on, or a submitted label to read."""
     annotation = _found(pk)
