@@ -86,7 +86,9 @@ def _context(
 ) -> dict[str, Any]:
     source = request.POST if request.method == "POST" else request.GET
     open_key = source.get("open", "")
-    page = label_pages.page(annotation, open_key=int(open_key) if open_key.isdecimal() else None)
+    # 0: no event is open, because there was none.
+    known = int(open_key) or None if open_key.isdecimal() and len(open_key) < 10 else None
+    page = label_pages.page(annotation, open_key=known)
     return {
         "place": "annotate",
         "page": page,
