@@ -122,9 +122,8 @@ function enter(name) {
 
 function step(by) {
   const names = fields().map((one) => one.dataset.field);
-  const at = names.indexOf(activeField);
-  const inPanel = side.contains(document.activeElement);
-  const next = inPanel ? at + by : at;
+  // From the steps as well: a digit answered the active field there.
+  const next = names.indexOf(activeField) + by;
   if (next < 0) { toSteps(); return; }
   if (next >= names.length) { panel().querySelector("[data-submit] button").focus(); return; }
   enter(names[next]);
