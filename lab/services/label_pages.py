@@ -203,7 +203,7 @@ def visible_annotations(person: User, run_id: int) -> tuple[list[Annotation], in
     rows = Annotation.objects.filter(run_id=run_id, state=Annotation.State.SUBMITTED)
     rows = rows.select_related("annotator", "guideline__guideline", "guideline__taxonomy_version", "run")
     found = label_rows.current(rows.prefetch_related("events").order_by("pk"))
-    if run_id not in hidden_runs(person, [run_id]):
+    if not found or run_id not in hidden_runs(person, [run_id]):
         return found, 0
     own = [one for one in found if one.annotator.person_id == person.pk]
     return own, len(found) - len(own)

@@ -20,9 +20,9 @@ from lab.models import Role, Run
 from lab.services import analysis
 from lab.services.analysis import Observed, Selection
 from lab.services.errors import FieldErrors
-from lab.web import analysis_downloads, analysis_head, analysis_sections
+from lab.web import analysis_downloads, analysis_failures, analysis_head, analysis_sections
 from lab.web.analysis_choices import choices
-from lab.web.http import for_role
+from lab.web.http import for_role, signed_in
 
 PAGE = 100
 NOTHING_YET = "Here would be rates, costs and behaviour, compared: no run has ended yet."
@@ -45,7 +45,9 @@ def analysis_page(request: HttpRequest) -> HttpResponse:
     context = {
         "place": "analysis",
         "head": analysis_head.head(observed),
-        "sections": analysis_sections.sections(observed, band=band if band in BANDS else ""),
+        "sections": analysis_sections.sections(
+            observed, signed_in(request), band=band if band in BANDS else ""
+        ),
         "query": query,
         "kept": [(name, value) for name, value in parse_qsl(query) if name != "pair"],
     }
@@ -160,6 +162,7 @@ urlpatterns = [
     path("analysis/", analysis_page, name="analysis"),
     path("analysis/choose/", analysis_choose, name="analysis_choose"),
     path("analysis/runs/", analysis_runs, name="analysis_runs"),
+    path("analysis/labelled/", analysis_failures.labelled_runs, name="labelled_runs"),
     path("analysis/all.zip", analysis_downloads.all_tables, name="analysis_all"),
     path("analysis/<str:table>.csv", analysis_downloads.one_table, name="analysis_download"),
 ]

@@ -71,7 +71,8 @@ def exits(shown: Shown, arms: Sequence[ArmConduct]) -> Section:
     return Section("exits", "Exit reasons", (panel,))
 
 
-def failures(shown: Shown, arms: Sequence[ArmConduct]) -> Section:
+def failures(shown: Shown, arms: Sequence[ArmConduct], labelled: tuple[Panel, ...] = ()) -> Section:
+    """What tests say of failures, and `labelled`: what people say."""
     columns = [_share_column(word, key.replace(":", "_")) for key, word in FAILURE_WORDS.items()]
     columns += [Column("failures", ("failures",)), Column("not known", ("failures_not_known",))]
     rows = []
@@ -87,14 +88,14 @@ def failures(shown: Shown, arms: Sequence[ArmConduct]) -> Section:
     plot = charts_conduct.parts(shown, "failed-tests", "Tests of failures", subtitle, classes, FAILURE_WORDS)
     panel = Panel(
         "failed-tests",
-        "Failures",
+        "Tests of failures",
         subtitle,
         plots=(plot,) if plot else (),
         table=Table("failed-tests", "Tests of failures", "arm", tuple(columns), tuple(rows)),
         why="" if plot else "no failed run’s tests are known",
         folded=False,
     )
-    return Section("failures", "Failures", (panel,))
+    return Section("failures", "Failures", (panel, *labelled))
 
 
 def _share_column(title: str, name: str, hint: str = "") -> Column:

@@ -14,7 +14,7 @@ from lab.services import analysis
 from lab.services.analysis import Observed, Selection
 from lab.services.errors import FieldErrors
 from lab.web import analysis_sections
-from lab.web.http import for_role
+from lab.web.http import for_role, signed_in
 
 # Zip files hold a time for each file; the same analysis is the same bytes.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
@@ -28,10 +28,10 @@ def one_table(request: HttpRequest, table: str) -> HttpResponse:
         observed = analysis.observed(Selection.from_query(request.GET))
     except FieldErrors as error:
         return _refused(error)
-    for found in analysis_sections.tables(observed):
+    for found in analysis_sections.tables(observed, signed_in(request)):
         if found.key == table:
             return _file(_csv(found, observed).encode(), "text/csv; charset=utf-8", f"{table}.csv")
-    known = ", ".join(one.key for one in analysis_sections.tables(observed))
+    known = ", ".join(one.key for one in analysis_sections.tables(observed, signed_in(request)))
     raise Http404(f"No table of an analysis is “{table[:40]}”; there are {known}.")
 
 
@@ -45,7 +45,7 @@ def all_tables(request: HttpRequest) -> HttpResponse:
         return _refused(error)
     out = BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for table in analysis_sections.tables(observed):
+        for table in analysis_sections.tables(observed, signed_in(request)):
             entry = zipfile.ZipInfo(f"analysis/{table.key}.csv", _NO_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, _csv(table, observed))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.contrib.auth.models import User
+
 from lab.analysis import (
     conduct,
     cost_plane,
@@ -22,7 +24,14 @@ from lab.models import TaskSet
 from lab.render.tables import Table
 from lab.services import analysis, judge_costs
 from lab.services.analysis import Observed
-from lab.web import analysis_conduct, analysis_costs, analysis_pairs, analysis_rates, analysis_tasks
+from lab.web import (
+    analysis_conduct,
+    analysis_costs,
+    analysis_failures,
+    analysis_pairs,
+    analysis_rates,
+    analysis_tasks,
+)
 from lab.web.analysis_parts import Section, Shown
 
 # All pairs of so many arms are compared at once; of more, those with the first of the pair. Holm corrects for
@@ -30,8 +39,8 @@ from lab.web.analysis_parts import Section, Shown
 MOST_ARMS_IN_PAIRS = 12
 
 
-def sections(observed: Observed, *, band: str = "") -> list[Section]:
-    """All sections in their order. `band` narrows the list of single tasks."""
+def sections(observed: Observed, person: User, *, band: str = "") -> list[Section]:
+    """All sections in their order. `band` narrows the list of single tasks; `person` sees what they may."""
     shown = Shown(observed)
     conducts = _conducts(observed)
     spends = spending.of_arms(
@@ -47,16 +56,16 @@ def sections(observed: Observed, *, band: str = "") -> list[Section]:
         analysis_costs.token_section(shown, spends),
         analysis_conduct.behaviour(shown, conducts),
         analysis_conduct.exits(shown, conducts),
-        analysis_conduct.failures(shown, conducts),
+        analysis_conduct.failures(shown, conducts, analysis_failures.panels(shown, person)),
         analysis_tasks.harness_effect(shown, _slopes(observed)),
         analysis_tasks.section(shown, _per_task(observed), band),
     ]
 
 
-def tables(observed: Observed) -> list[Table]:
-    """Every table, whole, as files hold them."""
+def tables(observed: Observed, person: User) -> list[Table]:
+    """Every table, whole, as files hold them, with what the person may see."""
     found: list[Table] = []
-    for section in sections(observed):
+    for section in sections(observed, person):
         found += [table for panel in section.panels for table in panel.tables]
         if isinstance(section.extra, analysis_pairs.PairShown) and section.extra.discordant:
             found.append(section.extra.discordant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, render
@@ -15,10 +16,10 @@ from lab.render.blocks import whole_block, whole_words
 from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
-from lab.services import exports, gradings, records, run_pages, trajectories
+from lab.services import exports, gradings, label_pages, records, run_pages, trajectories
 from lab.services.blobs import BodyMissingError
 from lab.web import run_asks
-from lab.web.http import for_role, holds, require
+from lab.web.http import for_role, holds, require, signed_in
 
 # Up to this many events the minimap costs less than fetching it apart.
 _MAP_AT_ONCE = 250
@@ -57,9 +58,17 @@ def run_detail(request: HttpRequest, run_id: int) -> HttpResponse:
             "minimap": _minimap(run_id) if run.last_seq <= _MAP_AT_ONCE else None,
             "statement": render_markdown(run.task.statement),
             "may_control": holds(request, Role.OPERATOR),
+            "may_label": panel.ended and holds(request, Role.ANNOTATOR),
+            **_readings(request, run_id),
             "exports": exports.CHOICES,
         },
     )
+
+
+def _readings(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """Who said why the run failed, and how many readings the person may not see yet."""
+    found, hidden = label_pages.visible_annotations(signed_in(request), run_id)
+    return {"readings": found, "readings_hidden": hidden}
 
 
 def _minimap(run_id: int) -> str:

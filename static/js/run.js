@@ -390,6 +390,7 @@ onKey("f", () => { follow(!following); if (following) goToEnd(); });
 onKey("d", () => openSection("patch"));
 onKey("t", () => openSection("tests"));
 onKey("c", () => document.querySelector("[data-compare]")?.click());
+onKey("a", () => { const button = document.querySelector("[data-label-run]"); if (!button) return false; button.click(); return true; });
 onKey("y", copyLink);
 onKey("]", () => toMarked(1));
 onKey("[", () => toMarked(-1));

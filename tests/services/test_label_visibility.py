@@ -53,6 +53,16 @@ def finished(by: User, draft: Annotation) -> Annotation:
     return labels.submit(by=by, annotation_id=draft.pk, revision=draft.revision)
 
 
+def other_guideline() -> GuidelineVersion:
+    one = guidelines.default()
+    fields = {
+        field.attname: getattr(one, field.attname)
+        for field in one._meta.concrete_fields
+        if not field.primary_key
+    }
+    return GuidelineVersion.objects.create(**fields | {"n": one.n + 1})
+
+
 def test_a_draft_outside_any_queue_hides_until_it_is_discarded() -> None:
     run, mara, noor = failed_run(), somebody(), somebody()
     submitted(mara, run)
@@ -116,6 +126,23 @@ def test_a_correction_in_the_making_hides_nothing_and_fills_no_second_place() ->
     labels.submit(by=mara, annotation_id=draft.pk, revision=draft.revision)
     assert len(label_rows.current(Annotation.objects.filter(run=run))) == 1
     assert hidden_runs(somebody(), [run.pk]) == {run.pk}
+
+
+def test_a_label_under_another_guideline_fills_no_place_of_a_queue() -> None:
+    run, mara = failed_run(), somebody()
+    queued(run)
+    submitted(mara, run, other_guideline())
+    assert hidden_runs(somebody(), [run.pk]) == {run.pk}
+
+
+def test_what_was_passed_to_nobody_is_hidden_from_nobody() -> None:
+    run, mara, noor = failed_run(), somebody(), somebody()
+    queue = queued(run, wanted=2)
+    submitted(mara, run)
+    draft = claims.claim_next(by=noor, queue_id=queue.pk)
+    assert draft is not None
+    claims.skip(by=noor, annotation_id=draft.pk, to=Skip.To.NOBODY, reason="the log is cut")
+    assert hidden_runs(noor, [run.pk]) == set()
 
 
 def test_whoever_is_no_member_sees_nothing() -> None:

@@ -7,11 +7,12 @@ from decimal import Decimal
 import pytest
 from django.http import QueryDict
 
-from lab.models import RunFacts
+from lab.models import Role, RunFacts
 from lab.services import analysis
 from lab.services.analysis import Selection
 from lab.web import analysis_sections
 from lab.web.analysis_parts import Panel
+from tests import builders
 from tests.web import analysed
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.django_db
 
 def panels(query: str = "") -> dict[str, Panel]:
     observed = analysis.observed(Selection.from_query(QueryDict(query)))
-    sections = {section.key: section for section in analysis_sections.sections(observed)}
+    sections = {
+        section.key: section for section in analysis_sections.sections(observed, builders.person(Role.VIEWER))
+    }
     return {panel.key: panel for panel in sections["cost"].panels}
 
 

@@ -18,6 +18,7 @@ from lab.services import analysis
 from lab.services.analysis import Observed, Selection
 from lab.web import analysis_head, analysis_sections
 from lab.web.analysis import runs_at
+from tests import builders
 from tests.web import analysed
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +55,7 @@ def behind(address: str) -> list[int]:
 
 
 def linked(observed: Observed) -> Iterator[Linked]:
-    for table in analysis_sections.tables(observed):
+    for table in analysis_sections.tables(observed, builders.person()):
         for row in table.rows:
             for column, cell in zip(table.columns, row.cells, strict=True):
                 if cell.url.startswith("/analysis/runs/"):
@@ -176,7 +177,7 @@ def test_a_point_of_a_plot_leads_to_the_runs_that_its_rate_counts(query: str) ->
     counted = {arm.name: sum(trial.run.arm == arm.key for trial in trials) for arm in observed.arms}
     plots = {
         plot.key: plot
-        for section in analysis_sections.sections(observed)
+        for section in analysis_sections.sections(observed, builders.person())
         for panel in section.panels
         for plot in panel.plots
     }
