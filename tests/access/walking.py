@@ -11,7 +11,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from lab.models import Event, HiddenTaskPart, Import, JudgeRun, PriceCard, Role, Run, TestResult
-from lab.services import access, tokens
+from lab.services import access, taxonomies, tokens
 from tests import builders
 from tests.access import labelling
 from tests.access.people import Visitor
@@ -96,6 +96,7 @@ class Addresses:
             **dict.fromkeys(JUDGE_PAGES, self._reading()),
             **dict.fromkeys(QUEUE_PAGES, labelling.queue(run).pk),
             **dict.fromkeys(LABEL_PAGES, self._label()),
+            **dict.fromkeys(("taxonomy", "taxonomy_edit"), taxonomies.newest("coding").pk),
         }
 
     def _label(self) -> int:
