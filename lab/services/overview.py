@@ -10,9 +10,10 @@ from django.db.models import Avg, Case, Count, Q, QuerySet, Sum, When
 from django.urls import reverse
 
 from lab.engine.verify.base import Outcome
-from lab.models import Arm, Experiment, Model, Run, RunFacts, Task, TaskSet
+from lab.models import Arm, Experiment, Model, Queue, Run, RunFacts, Task, TaskSet
+from lab.render.numbers import plural
 from lab.render.text import one_line
-from lab.services import preflights
+from lab.services import preflights, queues
 from lab.services.endpoints import key_is_set
 from lab.services.lab import workers_alive
 from lab.services.run_pages import why_it_broke
@@ -170,6 +171,7 @@ def suggestions(*, task_set: TaskSet | None) -> list[Suggestion]:
         *_invalid_tasks(task_set),
         *_infrastructure(),
         *_unknown_prices(),
+        *_labels_waiting(),
     ]
     return found[:MOST_SUGGESTIONS]
 
@@ -350,6 +352,24 @@ def _unknown_prices() -> list[Suggestion]:
             url=reverse("endpoints"),
         )
     ]
+
+
+def _labels_waiting() -> list[Suggestion]:
+    """Queues that want more labels, the newest first, in one line."""
+    for queue in Queue.objects.filter(closed_at=None).order_by("-pk")[:1]:
+        now = queues.progress(queue)
+        if now.labels < now.wanted:
+            return [
+                Suggestion(
+                    icon="flag",
+                    tone="second",
+                    title=f"{plural(now.wanted - now.labels, 'label')} waiting",
+                    detail=f"in the queue “{queue.name}”: {now.labels:,} of {now.wanted:,} are there",
+                    verb="Label",
+                    url=reverse("queue", args=[queue.pk]),
+                )
+            ]
+    return []
 
 
 def _listed(names: list[str]) -> str:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
 from lab.models import Annotation, Claim, Queue, Role, Run, RunFacts, Skip
-from lab.services import claims, guidelines, labels, queue_rules, queues
+from lab.services import claims, guidelines, labels, overview, queue_rules, queues
 from lab.services.annotators import annotator_of
 from lab.services.errors import FieldErrors
 from tests import builders
@@ -253,3 +253,11 @@ def test_what_cannot_be_used_is_told_by_field(
     with pytest.raises(FieldErrors) as refused:
         queues.make(by=builders.person(), settings=queues.Settings(**values), rules=rules)
     assert list(refused.value.errors) == [field]
+
+
+def test_the_first_page_says_how_many_labels_a_queue_waits_for() -> None:
+    queue = queue_of(ended_runs(2), overlap=50)
+    (waiting,) = [card for card in overview.suggestions(task_set=None) if card.verb == "Label"]
+    assert (waiting.title, waiting.url) == ("3 labels waiting", f"/annotate/queues/{queue.pk}/")
+    queues.close(by=builders.person(), queue_id=queue.pk)
+    assert not [card for card in overview.suggestions(task_set=None) if card.verb == "Label"]
