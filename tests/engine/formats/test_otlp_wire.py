@@ -74,7 +74,7 @@ def test_spans_without_ids_are_rejected_and_counted_and_the_others_taken() -> No
         (b"{}", "text/plain", "", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "application/json"),
         (b"{}", JSON_TYPE, "br", HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip"),
         (b"{}", JSON_TYPE, "gzip", HTTPStatus.BAD_REQUEST, "no gzip"),
-        (gzip.compress(b"{}" * 99)[:-9], JSON_TYPE, "gzip", HTTPStatus.BAD_REQUEST, "cut short"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], JSON_TYPE, "gzip", HTTPStatus.BAD_REQUEST, "cut short"),
     ],
 )
 def test_a_request_that_cannot_be_taken_says_what_to_send(
