@@ -17,13 +17,14 @@ from lab.analysis.estimates import Unknown
 
 CAUTION: Final = 0.67
 FIRM: Final = 0.80
-FIELDS: Final = ("owner", "phase", "category", "agent", "sure")
+FIELDS: Final = ("owner", "phase", "category", "agent", "sure", "categories", "severity")
 
 
 class Reading(NamedTuple):
     """One person's label of one item. `category`, `agent`, `attempt` and `step` are the root cause's.
 
-    None: not said. Steps of two attempts have no distance.
+    None: not said. Steps of two attempts have no distance. `categories`: those of all error events, in order,
+    as one text. `severities`: attempt, step and severity of each event that has one.
     """
 
     item: Hashable
@@ -35,6 +36,8 @@ class Reading(NamedTuple):
     agent: str | None = None
     attempt: int | None = None
     step: int | None = None
+    categories: str | None = None
+    severities: tuple[tuple[int, int, str], ...] = ()
 
 
 class Cell(NamedTuple):
@@ -116,8 +119,19 @@ class Gate(NamedTuple):
 
 
 def fields(readings: Sequence[Reading]) -> dict[str, Field]:
-    """Agreement on each of FIELDS over everybody's labels."""
-    return {name: _field(name, readings) for name in FIELDS}
+    """Agreement on each of FIELDS over everybody's labels.
+
+    Severity is that of error events which two people see at the same step: an item is a step of a run there,
+    `(run, attempt, step)`. The categories of all events count as alike only when they all are.
+    """
+    found = {name: _field(name, readings) for name in FIELDS if name != "severity"}
+    found["categories"] = found["categories"]._replace(confusion=None)
+    of_events = [
+        Reading((reading.item, attempt, step), reading.rater, owner=severity)
+        for reading in readings
+        for attempt, step, severity in reading.severities
+    ]
+    return found | {"severity": _field("owner", of_events)._replace(name="severity")}
 
 
 def _field(name: str, readings: Sequence[Reading]) -> Field:
@@ -225,7 +239,7 @@ def differ(readings: Iterable[Reading]) -> list[str]:
     """The fields in which labels of one item differ, "step" among them; "unsure" where somebody was."""
     given = list(readings)
     found = []
-    for name in ("owner", "category", "phase"):
+    for name in ("owner", "category", "agent", "phase"):
         if len({getattr(one, name) for one in given} - {None}) > 1:
             found.append(name)
     if len({(one.attempt, one.step) for one in given}) > 1:

@@ -23,13 +23,20 @@ class Case(NamedTuple):
     """A run that several people labelled under one guideline version.
 
     `differ`: the fields in which they do (see `lab.analysis.label_agreement.differ`). `settled`: the third
-    record, None while there is none; `draft`: the one that the person who asks has begun.
+    record, None while there is none; `draft`: the one that the person who asks has begun. `newer`: labels
+    came or were corrected since it was settled.
     """
 
     labels: list[Annotation]
     differ: list[str]
     settled: Annotation | None
     draft: Annotation | None
+    newer: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody should settle it, or settle it anew."""
+        return bool(self.differ) and (self.settled is None or self.newer)
 
     @property
     def first(self) -> Annotation:
@@ -54,19 +61,31 @@ def cases(*, by: User) -> tuple[list[Case], int]:
         grouped[row.run_id, row.guideline_id].append(row)
     several = {key: group for key, group in grouped.items() if len(group) > 1}
     hidden = hidden_runs(by, {run_id for run_id, _ in several})
-    found = [_case(by, group) for (run_id, _), group in several.items() if run_id not in hidden]
-    found.sort(key=lambda case: (case.settled is not None or not case.differ, -case.first.pk))
+    thirds = _thirds({run_id for run_id, _ in several})
+    found = [_case(by, group, thirds.get(key, [])) for key, group in several.items() if key[0] not in hidden]
+    found.sort(key=lambda case: (not case.waits, -case.first.pk))
     return found, len(hidden)
 
 
-def _case(by: User, group: list[Annotation]) -> Case:
-    third = Annotation.objects.filter(
-        run_id=group[0].run_id, guideline_id=group[0].guideline_id, kind=Annotation.Kind.ADJUDICATION
-    ).select_related("annotator")
-    settled = third.filter(state=Annotation.State.SUBMITTED, replaced_by=None).order_by("-pk").first()
-    draft = third.filter(state=Annotation.State.DRAFT, annotator__person_id=by.pk).first()
+def _thirds(run_ids: set[int]) -> dict[tuple[int, int], list[Annotation]]:
+    """Records that settle labels of these runs, and drafts of such, by run and guideline, oldest first."""
+    rows = Annotation.objects.filter(run_id__in=run_ids, kind=Annotation.Kind.ADJUDICATION)
+    rows = rows.exclude(state=Annotation.State.DISCARDED).select_related("annotator")
+    found: dict[tuple[int, int], list[Annotation]] = defaultdict(list)
+    for row in rows.prefetch_related("parents").order_by("pk"):
+        found[row.run_id, row.guideline_id].append(row)
+    return found
+
+
+def _case(by: User, group: list[Annotation], thirds: list[Annotation]) -> Case:
+    done = [one for one in thirds if one.state == Annotation.State.SUBMITTED]
+    settled = done[-1] if done else None
+    drafts = [one for one in thirds if one.state == Annotation.State.DRAFT]
+    draft = next((one for one in drafts if one.annotator.person_id == by.pk), None)
     readings = [agreements.reading_of(one) for one in group]
-    return Case(group, label_agreement.differ(readings), settled, draft)
+    now = {one.pk for one in group}
+    newer = settled is not None and {parent.pk for parent in settled.parents.all()} != now
+    return Case(group, label_agreement.differ(readings), settled, draft, newer)
 
 
 @for_role(Role.OPERATOR)
@@ -104,11 +123,11 @@ def open_draft(*, by: User, run_id: int, guideline: GuidelineVersion) -> Annotat
     values = {"draft": start.model_dump(mode="json"), "started_at": now, "touched_at": now}
     try:
         with transaction.atomic():
-            draft, made = Annotation.objects.get_or_create(**key, defaults=values)
+            draft, _ = Annotation.objects.get_or_create(**key, defaults=values)
     except IntegrityError:  # Two tabs at once: the other one made it.
-        draft, made = Annotation.objects.get(**key), False
-    if made:
-        draft.parents.set(parents)
+        draft = Annotation.objects.get(**key)
+    # Also of a draft that was begun before: labels may have come or been corrected since.
+    draft.parents.set(parents)
     return draft
 
 

@@ -93,4 +93,14 @@ def reading_of(annotation: Annotation, *, categories: bool = True) -> Reading:
         agent=(root.agent or None) if root else None,
         attempt=root.attempt if root else None,
         step=root.step if root else None,
+        categories=(", ".join(sorted({event.category for event in label.events})) or "none")
+        if categories
+        else None,
+        severities=tuple(
+            {
+                (event.attempt, event.step): (event.attempt, event.step, event.severity.value)
+                for event in label.events
+                if event.severity is not None
+            }.values()
+        ),
     )

@@ -23,7 +23,7 @@ PAGE = 50
 def adjudication_list(request: HttpRequest) -> HttpResponse:
     """Every run that several people labelled; what waits comes first."""
     cases, hidden = adjudications.cases(by=signed_in(request))
-    waiting = sum(case.settled is None and bool(case.differ) for case in cases)
+    waiting = sum(case.waits for case in cases)
     context = {
         "place": "annotate",
         "tab": "adjudications",

@@ -26,6 +26,8 @@ WORDS = {
     "category": "category of the root cause",
     "agent": "agent of the root cause",
     "sure": "sure or unsure",
+    "categories": "categories of all error events",
+    "severity": "severity of events at the same step",
 }
 
 
@@ -196,6 +198,11 @@ def _matrix(field: Field, confusion: Confusion, request: HttpRequest, of: tuple[
     return Matrix(field.name, WORDS[field.name], *of, confusion.labels, rows)
 
 
+def _run_of(item: Hashable) -> int:
+    """The run of an item: itself, or the first part of a step."""
+    return int(str(item[0] if isinstance(item, tuple) else item))
+
+
 def _cell(request: HttpRequest, fields: Mapping[str, Field]) -> dict[str, Any] | None:
     """The runs behind one number of a matrix; None where none is asked for."""
     name, _, labels = request.GET.get("cell", "").partition(":")
@@ -206,7 +213,7 @@ def _cell(request: HttpRequest, fields: Mapping[str, Field]) -> dict[str, Any] |
     places = {label: place for place, label in enumerate(field.confusion.labels)}
     if row not in places or column not in places:
         return None
-    items = [int(str(item)) for item in field.confusion.cells[places[row]][places[column]].items]
+    items = {_run_of(item) for item in field.confusion.cells[places[row]][places[column]].items}
     runs = Run.objects.filter(pk__in=items).select_related("task").order_by("pk")
     return {"words": WORDS[name], "row": row, "column": column, "runs": runs}
 
