@@ -100,9 +100,9 @@ class Addresses:
         }
 
     def _label(self) -> int:
-        """A draft of the person, where they may have one."""
+        """A draft of the person, where they may have one, else what somebody submitted."""
         if not access.holds(self._owner, Role.ANNOTATOR):
-            return labelling.draft(builders.person(Role.ANNOTATOR), self._run).pk
+            return labelling.submitted(builders.person(Role.ANNOTATOR), self._run).pk
         return labelling.draft(self._owner, self._run).pk
 
     def _reading(self) -> int:
