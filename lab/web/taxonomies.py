@@ -112,6 +112,7 @@ def taxonomy_edit(request: HttpRequest, pk: int) -> HttpResponse:
             )
         except taxonomies.NewerTaxonomyError as newer:
             error, status, seen = str(newer), 409, str(newer.newest.n)
+            rows += _added_meanwhile(rows, content, newer.newest)
         except InvalidValueError as wrong:
             error, status = str(wrong), 422
         else:
@@ -124,11 +125,21 @@ def taxonomy_edit(request: HttpRequest, pk: int) -> HttpResponse:
         "tab": "taxonomies",
         "version": version,
         "rows": [*rows, blank, blank],
+        # An id that labels may hold is not typed over.
+        "known": {code.id for code in content.codes},
         "head": head,
         "seen": seen,
         "error": error,
     }
     return render(request, "annotations/taxonomy_edit.html", context, status=status)
+
+
+def _added_meanwhile(
+    rows: list[dict[str, str]], before: Vocabulary, newest: TaxonomyVersion
+) -> list[dict[str, str]]:
+    """Codes that somebody else added since: without a row of their own, saving again would retire them."""
+    known = {row["id"] for row in rows} | {code.id for code in before.codes}
+    return [_row(code) for code in taxonomies.content_of(newest).codes if code.id not in known]
 
 
 def _row(code: Code) -> dict[str, str]:
@@ -140,7 +151,7 @@ def _row(code: Code) -> dict[str, str]:
 def _typed_rows(request: HttpRequest) -> list[dict[str, str]]:
     """The rows of the form that hold anything; each row has every text, and a tick for "retired" by place."""
     fields = {name: "name-of" if name == "name" else name for name in TEXTS}
-    columns = {name: request.POST.getlist(field)[:MOST_CODES] for name, field in fields.items()}
+    columns = {name: request.POST.getlist(field) for name, field in fields.items()}
     number = max((len(values) for values in columns.values()), default=0)
     retired = set(request.POST.getlist("retired"))
     rows = [
@@ -153,6 +164,10 @@ def _typed_rows(request: HttpRequest) -> list[dict[str, str]]:
 
 def _content(before: Vocabulary, head: Mapping[str, str], rows: list[dict[str, str]]) -> Vocabulary:
     """Raises: InvalidValueError, which names the code and the field."""
+    if len(rows) > MOST_CODES:
+        raise InvalidValueError(
+            "codes", len(rows), f"are too many for one form; it takes {MOST_CODES}, YAML more"
+        )
     codes = []
     for row in rows:
         values: dict[str, Any] = {name: row[name] for name in TEXTS if name != "maps_to"}
@@ -200,8 +215,10 @@ def taxonomy_import(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         given = request.FILES.get("file")
         if given is not None:
-            text = given.read(LONGEST_FILE).decode("utf-8", "replace")
+            text = given.read(LONGEST_FILE + 1).decode("utf-8", "replace")
         try:
+            if len(text) > LONGEST_FILE:
+                raise InvalidValueError("file", text[:40], f"is longer than {LONGEST_FILE:,} characters")
             content = changes.from_yaml(text)
             last = TaxonomyVersion.objects.filter(taxonomy__slug=content.slug).order_by("-n").first()
             saved = taxonomies.save_version(

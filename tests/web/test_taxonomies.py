@@ -11,6 +11,7 @@ from django.test import Client
 from lab.engine.labels.changes import to_yaml
 from lab.models import GuidelineVersion, TaxonomyVersion
 from lab.services import guidelines, taxonomies
+from tests import builders
 from tests.web.labelling import annotator, failed_run, submitted
 
 pytestmark = pytest.mark.django_db
@@ -101,6 +102,16 @@ def test_whoever_edits_an_older_version_is_told_and_may_save_over_it(operator: C
     again = form(version, example="Mine.") | {"seen": 2}
     operator.post(f"/annotate/taxonomies/{version.pk}/edit", again)
     assert coding().n == 3
+
+
+def test_a_code_that_somebody_else_added_meanwhile_is_not_retired_by_saving_again(operator: Client) -> None:
+    version = coding()
+    content = taxonomies.content_of(version)
+    added = content.codes[0].model_copy(update={"id": "their-code", "name": "Theirs"})
+    theirs = content.model_copy(update={"codes": (*content.codes, added)})
+    taxonomies.save_version(by=builders.person(), content=theirs, seen_n=1)
+    answer = operator.post(f"/annotate/taxonomies/{version.pk}/edit", form(version, example="Mine."))
+    assert 'value="their-code"' in answer.content.decode()
 
 
 def test_a_vocabulary_goes_out_as_yaml_and_comes_in_as_the_same(operator: Client) -> None:
