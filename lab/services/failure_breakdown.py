@@ -19,7 +19,7 @@ class Breakdown(NamedTuple):
     """`labelled` runs are failed ones of the selection; `failed`: number of failed runs by arm.
 
     `hidden`: labelled runs that whoever asks may still label. `words`: category -> its name. `unsettled`:
-    runs whose labels differ in owner or category, and nobody settled.
+    runs whose labels differ in one of the fields, and nobody settled.
     """
 
     labelled: list[Labelled]
@@ -46,7 +46,7 @@ def of(person: User, observed: Observed) -> Breakdown:
             owner=found.owner,
             category=found.category,
             phase=found.phase,
-            place=place_of(found.step, steps.get(one.run, 0)),
+            place=NOT_SETTLED if found.steps_differ else place_of(found.step, steps.get(one.run, 0)),
         )
         for one in failures
         if (found := shown.get(one.run)) is not None
@@ -58,7 +58,7 @@ def of(person: User, observed: Observed) -> Breakdown:
         labelled=labelled,
         failed=failed,
         hidden=len(hidden),
-        unsettled=sum(NOT_SETTLED in (run.owner, run.category) for run in labelled),
+        unsettled=sum(NOT_SETTLED in (run.owner, run.category, run.phase, run.place) for run in labelled),
         words=words,
         annotations={run: found.annotation for run, found in shown.items()},
     )

@@ -23,8 +23,9 @@ _FIELDS = ("owner", "phase", "category")
 class InForce(NamedTuple):
     """A run's reading that counts. A field on which labels differ is NOT_SETTLED, one nobody filled None.
 
-    `guideline`: the version it was labelled under, the newest of several. `labels`: how many people labelled
-    it. `annotation`: the record to read first.
+    `guideline`: the version it was labelled under, of several the newest, and first those under which it was
+    adjudicated. `steps_differ`: labels name different steps. `labels`: how many people labelled it.
+    `annotation`: the record to read first.
     """
 
     run_id: int
@@ -34,6 +35,7 @@ class InForce(NamedTuple):
     category: str | None
     attempt: int | None
     step: int | None
+    steps_differ: bool
     labels: int
     adjudicated: bool
     annotation: int
@@ -57,7 +59,9 @@ def of(person: User, run_ids: Collection[int]) -> tuple[dict[int, InForce], set[
 
 
 def _settled(found: list[Annotation]) -> InForce:
-    guideline = max((one.guideline for one in found), key=lambda version: (version.guideline_id, version.n))
+    decided = [one for one in found if one.kind == Annotation.Kind.ADJUDICATION]
+    versions = [one.guideline for one in decided or found]
+    guideline = max(versions, key=lambda version: (version.guideline_id, version.n))
     same = [one for one in found if one.guideline_id == guideline.pk]
     thirds = [one for one in same if one.kind == Annotation.Kind.ADJUDICATION]
     labels = [one for one in same if one.kind == Annotation.Kind.LABEL]
@@ -65,7 +69,8 @@ def _settled(found: list[Annotation]) -> InForce:
     readings = [agreements.reading_of(one) for one in counted]
     values = {name: _alike(readings, name) for name in _FIELDS}
     steps = {(one.attempt, one.step) for one in readings}
-    attempt, step = steps.pop() if len(steps) == 1 else (None, None)
+    steps_differ = len(steps) > 1
+    attempt, step = (None, None) if steps_differ else steps.pop()
     return InForce(
         run_id=counted[0].run_id,
         guideline=guideline,
@@ -74,6 +79,7 @@ def _settled(found: list[Annotation]) -> InForce:
         category=values["category"],
         attempt=attempt,
         step=step,
+        steps_differ=steps_differ,
         labels=len(labels),
         adjudicated=bool(thirds),
         annotation=counted[-1].pk,

@@ -82,6 +82,36 @@ def test_what_labels_say_alike_counts_and_what_differs_waits_for_the_third_recor
     assert (found.category, found.step, found.adjudicated) == ("verification-skipped", 5, True)
 
 
+def test_one_label_under_a_newer_guideline_does_not_undo_an_adjudication() -> None:
+    (run,) = runs(1)
+    first = guidelines.default()
+    submitted(annotator("mara")[0], run, step=1)
+    submitted(annotator("noor")[0], run, step=1)
+    otto = builders.person()
+    third = adjudications.open_draft(by=otto, run_id=run.pk, guideline=first)
+    third = do(otto, third, {"do": "set_sure", "value": True})
+    labels.submit(by=otto, annotation_id=third.pk, revision=third.revision)
+    guidelines.save_version(
+        by=otto,
+        name=guidelines.DEFAULT_NAME,
+        taxonomy_version=first.taxonomy_version,
+        definition="inevitable",
+        seen_n=1,
+    )
+    submitted(annotator("nils")[0], run, owner="grader")
+    found = labels_in_force.of(otto, [run.pk])[0][run.pk]
+    assert (found.owner, found.adjudicated) == ("agent", True)
+
+
+def test_a_disputed_step_is_not_settled_instead_of_not_said() -> None:
+    (run,) = runs(1)
+    submitted(annotator("mara")[0], run, step=1)
+    submitted(annotator("noor")[0], run, step=5)
+    observed = analysis.observed(Selection.from_query(QueryDict(f"experiment={run.experiment_id}")))
+    found = failure_breakdown.of(builders.person(), observed)
+    assert (found.labelled[0].place, found.unsettled) == ("not settled", 1)
+
+
 def test_the_page_shows_shares_by_arm_and_leads_to_the_runs(operator: Client) -> None:
     made = runs(4)
     mara = annotator("mara")[0]
