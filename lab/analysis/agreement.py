@@ -80,6 +80,8 @@ def cohen(
         error = _kappa_error(table, rows, columns, kappa, len(first))
         reach = quantiles.normal((1 + level) / 2) * error
         interval = Interval(max(-1.0, kappa - reach), min(1.0, kappa + reach))
+        if 1 in (np.count_nonzero(rows), np.count_nonzero(columns)):
+            interval = Unknown("one of the two gave one label only")
     return Kappa(kappa, error, interval, raw, len(first))
 
 

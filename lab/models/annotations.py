@@ -79,6 +79,8 @@ class Annotation(models.Model):
     owner = models.CharField(max_length=16, blank=True, default="")
     phase = models.CharField(max_length=16, blank=True, default="")
     sure = models.BooleanField(null=True, blank=True)
+    # Whether its author saw no other reading of the run when they began it: only such ones are compared.
+    blind = models.BooleanField(default=True, db_default=True)
     note = models.TextField(blank=True, default="")
     # The key of the event that is the root cause, among this label's events.
     root_event = models.PositiveIntegerField(null=True, blank=True)

@@ -19,15 +19,16 @@ PEOPLE = (Annotator.Kind.PERSON, Annotator.Kind.IMPORTED)
 class Compared(NamedTuple):
     """Readings whose `item` is a run's number and `rater` an annotator's.
 
-    `annotators` are all who labelled anything, `hidden` counts runs that whoever asks may still label, whose
-    labels are left out. `vocabularies`: in how many the categories are written; of more than one they are not
-    compared.
+    `annotators` are all who labelled anything. `hidden` counts runs whose labels are left out because whoever
+    asks may still label them, `informed` labels whose authors had seen another reading before they began.
+    `vocabularies`: in how many the categories are written; of more than one they are not compared.
     """
 
     readings: list[Reading]
     annotators: dict[int, Annotator]
     labels: dict[int, int]
     hidden: int
+    informed: int
     vocabularies: int
 
 
@@ -41,12 +42,12 @@ def compared(
 ) -> Compared:
     """Submitted labels of people, those of the lab and those whose labels were imported; never a model's.
 
-    Empty filters ask for nothing. A label that was corrected counts as corrected.
+    Empty filters ask for nothing. Of somebody's labels of one run the newest that they made blind counts: a
+    correction that was made with the others' labels in sight changes nothing here.
     """
     rows = Annotation.objects.filter(
         kind=Annotation.Kind.LABEL,
         state=Annotation.State.SUBMITTED,
-        replaced_by=None,
         annotator__kind__in=PEOPLE,
     )
     if guideline is not None:
@@ -56,7 +57,10 @@ def compared(
     rows = rows.select_related("annotator", "guideline__taxonomy_version").prefetch_related("events")
     found = list(rows.order_by("annotator_id", "pk"))
     hidden = hidden_runs(by, {row.run_id for row in found})
-    shown = [row for row in found if row.run_id not in hidden]
+    visible = [row for row in found if row.run_id not in hidden]
+    shown = [row for row in visible if row.blind]
+    without = {(row.run_id, row.annotator_id) for row in visible}
+    without -= {(row.run_id, row.annotator_id) for row in shown}
     known = {row.annotator_id: row.annotator for row in shown}
     counts = {pk: sum(row.annotator_id == pk for row in shown) for pk in known}
     chosen = [row for row in shown if not annotators or row.annotator_id in annotators]
@@ -66,6 +70,7 @@ def compared(
         annotators=known,
         labels=counts,
         hidden=len(hidden),
+        informed=len(without),
         vocabularies=len(vocabularies),
     )
 

@@ -10,6 +10,7 @@ from lab.engine.llm.base import JSONObject
 from lab.models import Run, RunFacts
 from lab.render.moments import OUTCOMES
 from lab.render.numbers import plural
+from lab.services import imported_pages
 from lab.services.facts import facts_of
 
 _TEST_PATH = re.compile(r"(?:^|/)(?:tests?|testing|conftest\.py|test_[^/]*|[^/]*_test\.\w+)(?:/|$)")
@@ -29,7 +30,9 @@ class Known(NamedTuple):
 def of(run: Run) -> list[Known]:
     """The facts in the order in which a reader wants them; what is unknown is said to be."""
     facts = facts_of(run)
-    return [*_tests(facts), *_end(run), *_patch(facts), *_conduct(facts)]
+    source = imported_pages.source_of(run)
+    recorded = source is None or source.patch_recorded
+    return [*_tests(facts), *_end(run), *_patch(facts, recorded), *_conduct(facts)]
 
 
 def as_json(run: Run) -> JSONObject:
@@ -79,7 +82,10 @@ def _end(run: Run) -> Iterator[Known]:
     yield Known(f"exit:{reason or 'unknown'}", words, "warning" if limit else "")
 
 
-def _patch(facts: RunFacts) -> Iterator[Known]:
+def _patch(facts: RunFacts, recorded: bool) -> Iterator[Known]:
+    if not recorded:
+        yield Known("patch:unknown", "the record holds no patch")
+        return
     files = [str(one.get("path", "")) for one in facts.changed_files or [] if isinstance(one, dict)]
     if not files and facts.verdict:
         yield Known("patch:empty", "the patch is empty", "failed")

@@ -26,6 +26,7 @@ from lab.services import label_rows
 from lab.services.access import for_role
 from lab.services.annotators import annotator_of
 from lab.services.errors import FieldErrors
+from lab.services.label_visibility import hidden_runs
 
 # Two signs of life further apart than this: the person was away in between, which is no time of work.
 IDLE_SECONDS = 60.0
@@ -116,7 +117,13 @@ def open_draft(
         "state": State.DRAFT,
     }
     now = timezone.now()
-    values = {"item": item, "draft": _stored(Label()), "started_at": now, "touched_at": now}
+    values = {
+        "item": item,
+        "draft": _stored(Label()),
+        "started_at": now,
+        "touched_at": now,
+        "blind": not _sees_others(by, run_id),
+    }
     try:
         with transaction.atomic():
             draft, made = Annotation.objects.get_or_create(**key, defaults=values)
@@ -126,6 +133,13 @@ def open_draft(
         draft.item = item
         draft.save(update_fields=["item"])
     return draft
+
+
+def _sees_others(person: User, run_id: int) -> bool:
+    """Whether somebody else's reading of the run is shown to the person right now."""
+    others = Annotation.objects.filter(run_id=run_id, state=State.SUBMITTED)
+    others = others.exclude(annotator__person_id=person.pk)
+    return others.exists() and run_id not in hidden_runs(person, [run_id])
 
 
 def own_draft(person: User, annotation_id: int) -> Annotation:

@@ -16,6 +16,7 @@ from lab.engine.labels.taxonomy import Taxonomy as Vocabulary
 from lab.engine.labels.vocabularies import load_vocabulary, vocabulary_names
 from lab.models import ErrorEvent, Role, Taxonomy, TaxonomyVersion
 from lab.services.access import for_role
+from lab.services.label_visibility import hidden_runs
 from lab.services.locks import one_at_a_time
 
 
@@ -140,11 +141,16 @@ class Used(NamedTuple):
     events: int
 
 
-def usage(version: TaxonomyVersion) -> list[Used]:
-    """Every code with how many error events, under any version of its vocabulary, have it."""
+def usage(person: User, version: TaxonomyVersion) -> list[Used]:
+    """Every code with how many error events, under any version of its vocabulary, have it.
+
+    Those of runs whose labels are hidden from the person are not counted.
+    """
     events = ErrorEvent.objects.filter(
         annotation__guideline__taxonomy_version__taxonomy_id=version.taxonomy_id
     ).exclude(category="")
+    runs = set(events.values_list("annotation__run_id", flat=True))
+    events = events.exclude(annotation__run_id__in=hidden_runs(person, runs))
     counted = dict(events.values_list("category").annotate(n=Count("pk")).order_by())
     return [Used(code, counted.get(code.id, 0)) for code in content_of(version).codes]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
@@ -70,8 +71,8 @@ class Matrix(NamedTuple):
 @for_role(Role.VIEWER)
 def agreement(request: HttpRequest) -> HttpResponse:
     """`?guideline=`, `?queue=`, `?annotator=` (several) narrow it; `?cell=field:row:column` lists runs."""
-    guideline = GuidelineVersion.objects.filter(pk=_number(request, "guideline")).first()
-    queue = Queue.objects.filter(pk=_number(request, "queue")).first()
+    queue = Queue.objects.select_related("guideline").filter(pk=_number(request, "queue")).first()
+    guideline = _guideline(request, queue)
     chosen = {int(one) for one in request.GET.getlist("annotator") if one.isdecimal() and len(one) < 10}
     found = agreements.compared(by=signed_in(request), guideline=guideline, queue=queue, annotators=chosen)
     fields = label_agreement.fields(found.readings)
@@ -93,6 +94,16 @@ def agreement(request: HttpRequest) -> HttpResponse:
         "cell": _cell(request, fields),
     }
     return render(request, "annotations/agreement.html", context)
+
+
+def _guideline(request: HttpRequest, queue: Queue | None) -> GuidelineVersion | None:
+    """The one that is asked for; where none is, the queue's or the one with most labels. None: `any`."""
+    if request.GET.get("guideline"):
+        return GuidelineVersion.objects.filter(pk=_number(request, "guideline")).first()
+    if queue is not None:
+        return queue.guideline
+    counted = GuidelineVersion.objects.annotate(labels=Count("annotations")).filter(labels__gt=0)
+    return counted.order_by("-labels", "-pk").first()
 
 
 def _number(request: HttpRequest, name: str) -> int:
@@ -121,7 +132,7 @@ def _coefficient(field: Field) -> str:
 def _interval(field: Field) -> str:
     if isinstance(field.kappa, Kappa) and isinstance(field.kappa.interval, Interval):
         return f"{field.kappa.interval.low:.3f} to {field.kappa.interval.high:.3f}"
-    return ""
+    return "no interval"
 
 
 def _steps(root: RootSteps) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lab.render.diff import unified
 from lab.render.events import minimap
 from lab.render.markdown import render_markdown
 from lab.services import claims, evidence, guidelines, known_facts, label_pages, labels, trajectories
+from lab.services.annotators import known_annotator
 from lab.services.errors import FieldErrors
 from lab.services.label_keys import keys_of
 from lab.web.http import for_role, is_script, signed_in
@@ -105,7 +106,7 @@ def _read(request: HttpRequest, annotation: Annotation, *, own: bool) -> HttpRes
     """A submitted label with the others of its run, as far as the person may see them."""
     person = signed_in(request)
     shown, hidden = label_pages.visible_annotations(person, annotation.run_id)
-    if not own and annotation.pk not in {one.pk for one in shown}:
+    if not own and hidden:
         raise Http404(f"Label {annotation.pk} is shown when you have submitted your own of its run.")
     replaced = Annotation.objects.filter(replaces=annotation, state=Annotation.State.SUBMITTED).first()
     first = [annotation, *(one for one in shown if one.pk != annotation.pk)]
@@ -371,6 +372,11 @@ def label_run(request: HttpRequest, run_id: int) -> HttpResponse:
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise Http404(f"There is no run {run_id}.")
+    known = known_annotator(by)
+    own = labels.own_submitted(known, run_id) if known is not None else None
+    if own is not None and own.guideline == guidelines.default():
+        messages.info(request, "You have labelled this run; this is your label, which you can correct.")
+        return redirect("label", pk=own.pk)
     try:
         draft = labels.open_draft(by=by, run_id=run_id, guideline=guidelines.default())
     except InvalidValueError as invalid:

@@ -41,7 +41,7 @@ def taxonomy_list(request: HttpRequest) -> HttpResponse:
     for taxonomy in Taxonomy.objects.order_by("id"):
         version = taxonomy.versions.select_related("taxonomy").order_by("-n").first()
         if version is not None:
-            used = taxonomies.usage(version)
+            used = taxonomies.usage(signed_in(request), version)
             codes = sum(not one.code.retired for one in used)
             rows.append(Listed(version, codes, sum(one.events for one in used)))
     context = {"place": "annotate", "tab": "taxonomies", "rows": rows}
@@ -68,7 +68,7 @@ def taxonomy(request: HttpRequest, pk: int) -> HttpResponse:
         "tab": "taxonomies",
         "version": version,
         "content": content,
-        "groups": _groups(taxonomies.usage(version)),
+        "groups": _groups(taxonomies.usage(signed_in(request), version)),
         "others": sorted({slug for code in content.codes for slug in code.maps_to}),
         "versions": versions,
         "changed": changes.differences(taxonomies.content_of(before), content) if before else [],

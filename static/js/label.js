@@ -48,6 +48,7 @@ function change(path, fields, then) {
   return later(async () => {
     const answer = await post(path, { revision: panel().dataset.revision, open: panel().dataset.open, ...fields });
     if (answer.data.go) { location.assign(answer.data.go); return false; }
+    if (answer.status !== 200) sending = null; // what was typed is refused, and stays
     if (answer.status === 200 || answer.status === 409 || answer.status === 422) takePanel(answer.html);
     else { sayProblem(answer.status); return false; }
     if (answer.status === 200) then?.();
@@ -72,7 +73,7 @@ function sayProblem(status) {
 function takePanel(html) {
   const focused = side.contains(document.activeElement) ? document.activeElement : null;
   const place = focused && addressOf(focused);
-  const typed = new Map([...side.querySelectorAll("[data-text]")].filter((field) => field.value !== field.defaultValue && field !== sending).map((field) => [field.id, field.value]));
+  const typed = new Map([...side.querySelectorAll("[data-text]")].filter((field) => field.value !== field.dataset.stored && field !== sending).map((field) => [field.id, field.value]));
   const top = side.scrollTop;
   document.getElementById("panel-problem")?.remove();
   panel().replaceWith(elementsOf(html).find((one) => one.id === "label-panel"));
@@ -103,8 +104,13 @@ const field = (name) => panel().querySelector(`[data-field="${name}"]`);
 
 function activate(name) {
   if (field(name)) activeField = name;
+  showActive(side.contains(document.activeElement));
+}
+
+// The active field shows its digits while one is in the panel.
+function showActive(shown) {
   for (const one of fields()) {
-    const on = one.dataset.field === activeField;
+    const on = shown && one.dataset.field === activeField;
     one.classList.toggle("active", on);
     if (one.querySelector(".codes")) showCodes(one, on);
   }
@@ -122,8 +128,9 @@ function enter(name) {
 
 function step(by) {
   const names = fields().map((one) => one.dataset.field);
-  // From the steps as well: a digit answered the active field there.
-  const next = names.indexOf(activeField) + by;
+  // From the steps one comes back to the field one left.
+  const at = names.indexOf(activeField);
+  const next = side.contains(document.activeElement) ? at + by : at;
   if (next < 0) { toSteps(); return; }
   if (next >= names.length) { panel().querySelector("[data-submit] button").focus(); return; }
   enter(names[next]);
@@ -135,6 +142,8 @@ function toSteps() {
 }
 
 function pick(number) {
+  // While one reads the steps a digit answers nothing.
+  if (!side.contains(document.activeElement)) return false;
   const place = field(activeField);
   const choices = [...(place?.querySelectorAll("[data-pick]") ?? [])].filter((one) => !one.hidden);
   const choice = choices[number - 1];
@@ -146,12 +155,11 @@ function pick(number) {
 
 let sending = null;
 function storeText(input) {
-  if (!input?.matches?.("[data-text]") || input.value === input.defaultValue) return null;
+  if (!input?.matches?.("[data-text]") || input.value === input.dataset.stored || input.value === input.dataset.sent) return null;
   const operation = input.form.elements.operation.value;
-  sending = input;
   const value = input.value;
-  input.defaultValue = value;
-  return change("edit", { operation, value }, null);
+  input.dataset.sent = value;
+  return later(() => { sending = input; }).then(() => change("edit", { operation, value }, null)).then((stored) => { if (!stored) delete input.dataset.sent; return stored; });
 }
 
 side.addEventListener("submit", (event) => {
@@ -234,7 +242,10 @@ function goTo(attempt, number) {
   return true;
 }
 
-steps.addEventListener("focusin", (event) => { lastStep = event.target.closest("li.step") ?? lastStep; });
+steps.addEventListener("focusin", (event) => {
+  lastStep = event.target.closest("li.step") ?? lastStep;
+  showActive(false);
+});
 
 const edges = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) loadMore(entry.target);
@@ -289,7 +300,8 @@ function rootHere() {
   const item = here();
   if (!item) return;
   const known = marks().filter((mark) => mark.step === Number(item.dataset.step) && mark.attempt === Number(item.dataset.attempt)).pop();
-  edit({ do: "point_root", step: stepOf(item) }, () => enter(field("category") && !field("category").querySelector('[aria-selected="true"]') ? "category" : "root"), { open: known ? String(known.key) : "" });
+  const then = () => { if (field("category") && !field("category").querySelector('[aria-selected="true"]')) enter("category"); };
+  edit({ do: "point_root", step: stepOf(item) }, then, { open: known ? String(known.key) : "" });
 }
 
 function toRoot() {
@@ -305,7 +317,7 @@ const acts = {
   sure: () => {
     const pressed = field("sure").querySelector('[aria-pressed="true"]');
     const sure = pressed ? !JSON.parse(pressed.value).value : true;
-    edit({ do: "set_sure", value: sure }, () => activate("sure"));
+    edit({ do: "set_sure", value: sure }, () => enter("sure"));
   },
   undo: () => change("undo", {}),
   redo: () => change("redo", {}),
@@ -364,8 +376,9 @@ document.addEventListener("keydown", (event) => {
 
 // ---- submit and skip ------------------------------------------------------------------------------------------
 
-function submit() {
-  storeText(document.activeElement);
+async function submit() {
+  const stored = storeText(document.activeElement);
+  if (stored && !(await stored)) return; // what could not be stored is said, and not left behind
   change("submit", {});
 }
 
@@ -399,7 +412,7 @@ setInterval(async () => {
 // What is being typed is stored before the page goes away.
 window.addEventListener("pagehide", () => {
   const input = document.activeElement;
-  if (!input?.matches?.("[data-text]") || input.value === input.defaultValue) return;
+  if (!input?.matches?.("[data-text]") || input.value === input.dataset.stored) return;
   const body = new URLSearchParams({ csrfmiddlewaretoken: token, revision: panel().dataset.revision, operation: input.form.elements.operation.value, value: input.value });
   navigator.sendBeacon(`${base}/edit`, body);
 });
@@ -408,6 +421,7 @@ window.addEventListener("pagehide", () => {
 
 function ready() {
   activate(field(activeField) ? activeField : "owner");
+  for (const input of panel().querySelectorAll("[data-text]")) input.dataset.stored ??= input.defaultValue;
   for (const area of panel().querySelectorAll("textarea")) grow(area);
   markLabel(marks(), steps, map);
 }
@@ -432,4 +446,4 @@ document.addEventListener("htmx:after:swap", () => markLabel(marks(), steps, map
 ready();
 const asked = new URLSearchParams(location.search).get("at");
 const first = asked ? items().find((item) => firstSeqOf(item) === Number(asked)) : null;
-if (first) { fold(first, true); standOn(first, "start"); }
+if (first) { fold(first, true); standOn(first, "start"); } else enter("owner");

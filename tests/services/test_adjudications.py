@@ -11,7 +11,7 @@ from lab.engine.errors import InvalidValueError
 from lab.models import Annotation
 from lab.services import adjudications, agreements, guidelines, label_rows, labels
 from tests import builders
-from tests.web.labelling import annotator, do, failed_run, submitted
+from tests.web.labelling import annotator, do, draft_of, failed_run, queue_of, submitted
 
 pytestmark = pytest.mark.django_db
 
@@ -79,11 +79,18 @@ def test_many_cases_cost_as_many_queries_as_few() -> None:
 
 def test_severity_is_compared_at_steps_that_both_see_and_categories_all_together() -> None:
     run = failed_run()
+    queue_of([run], overlap=100)
     for name, severity in (("mara", "high"), ("noor", "low")):
         person, _ = annotator(name)
-        label = submitted(person, run, step=4)
-        draft = labels.correct(by=person, annotation_id=label.pk)
-        draft = do(person, draft, {"do": "change_event", "key": 1, "field": "severity", "value": severity})
+        draft = do(
+            person,
+            draft_of(person, run),
+            {"do": "set_owner", "value": "agent"},
+            {"do": "point_root", "step": {"step": 4}},
+            {"do": "change_event", "key": 1, "field": "category", "value": "other"},
+            {"do": "change_event", "key": 1, "field": "severity", "value": severity},
+            {"do": "set_sure", "value": True},
+        )
         labels.submit(by=person, annotation_id=draft.pk, revision=draft.revision)
     found = fields(agreements.compared(by=builders.person()).readings)
     assert (found["severity"].n, found["severity"].raw) == (1, 0.0)

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from lab.models import Annotation, Queue
-from lab.services import guidelines, label_keys, label_rows
+from lab.services import agreements, guidelines, label_keys, label_rows, labels
 from tests import builders
 from tests.web.labelling import annotator, do, draft_of, failed_run, post, queue_of, submitted
 
@@ -115,6 +115,7 @@ def test_agreement_shows_each_number_with_its_n_and_the_runs_behind_it(viewer: C
     mara, noor = annotator("mara")[0], annotator("noor")[0]
     first = failed_run()
     runs = [first, *(failed_run(first, seed=seed) for seed in range(2, 5))]
+    queue_of(runs, overlap=100)
     for run, step, other in zip(runs, (1, 2, 3, 4), (1, 2, 6, 4), strict=True):
         submitted(mara, run, step=step)
         differs = run == runs[2]
@@ -198,3 +199,56 @@ def test_unsure_labels_wait_too(operator: Client) -> None:
         draft = do(person, draft, {"do": "set_sure", "value": sure})
         post(client, draft, "submit")
     assert "1 of 1 wait" in operator.get("/annotate/adjudications/").content.decode()
+
+
+def test_a_label_begun_with_another_in_sight_does_not_count_in_agreement(operator: Client) -> None:
+    run = failed_run()
+    mara, noor = annotator("mara")[0], annotator("noor")[0]
+    first = submitted(mara, run, owner="agent")
+    draft = draft_of(noor, run)
+    assert not draft.blind
+    blind = failed_run(run, seed=7)
+    submitted(mara, blind)
+    do(noor, draft, {"do": "set_owner", "value": "grader"})
+    text = operator.get("/annotate/agreement/").content.decode()
+    assert "does not count here" not in text
+    draft = do(noor, draft_of(noor, run), {"do": "set_sure", "value": True})
+    labels.submit(by=noor, annotation_id=draft.pk, revision=draft.revision)
+    text = operator.get("/annotate/agreement/").content.decode()
+    assert "1 label was begun with another reading of the run in sight and does not count here" in text
+    assert first.blind
+
+
+def test_a_correction_made_with_the_others_in_sight_leaves_the_blind_label_in_agreement() -> None:
+    run = failed_run()
+    queue_of([run], overlap=100)
+    mara, noor = annotator("mara")[0], annotator("noor")[0]
+    submitted(mara, run, step=1)
+    item = run.queue_items.get()
+    draft = labels.open_draft(by=noor, run_id=run.pk, guideline=guidelines.default(), item=item)
+    draft = do(noor, draft, {"do": "set_owner", "value": "grader"}, {"do": "set_sure", "value": True})
+    own = labels.submit(by=noor, annotation_id=draft.pk, revision=draft.revision)
+    assert own.blind
+    again = labels.correct(by=noor, annotation_id=own.pk)
+    again = do(noor, again, {"do": "set_owner", "value": "environment"})
+    labels.submit(by=noor, annotation_id=again.pk, revision=again.revision)
+    readings = agreements.compared(by=builders.person()).readings
+    assert {one.owner for one in readings} == {"agent", "grader"}
+
+
+def test_whoever_has_labelled_a_run_is_led_to_their_label(operator: Client) -> None:
+    run = failed_run()
+    person, client = annotator()
+    label = submitted(person, run)
+    answer = client.post(f"/runs/{run.pk}/label")
+    assert answer.headers["Location"] == f"/annotate/labels/{label.pk}/"
+
+
+def test_how_often_a_code_is_used_leaves_out_what_is_hidden() -> None:
+    run = failed_run()
+    queue_of([run], overlap=100)
+    submitted(annotator("mara")[0], run, category="other")
+    version = guidelines.default().taxonomy_version
+    _, client = annotator()
+    text = client.get(f"/annotate/taxonomies/{version.pk}/").content.decode()
+    assert "in 1 error event" not in text
