@@ -68,11 +68,14 @@ def cases(*, by: User) -> tuple[list[Case], int]:
 
 
 def _thirds(run_ids: set[int]) -> dict[tuple[int, int], list[Annotation]]:
-    """Records that settle labels of these runs, and drafts of such, by run and guideline, oldest first."""
+    """Records that settle labels of these runs, and drafts of such, by run and guideline.
+
+    The one that was submitted last stands last.
+    """
     rows = Annotation.objects.filter(run_id__in=run_ids, kind=Annotation.Kind.ADJUDICATION)
     rows = rows.exclude(state=Annotation.State.DISCARDED).select_related("annotator")
     found: dict[tuple[int, int], list[Annotation]] = defaultdict(list)
-    for row in rows.prefetch_related("parents").order_by("pk"):
+    for row in rows.prefetch_related("parents").order_by("submitted_at", "pk"):
         found[row.run_id, row.guideline_id].append(row)
     return found
 

@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.redact import storable
 from lab.models import Annotation, Annotator, Claim, Queue, QueueItem, Role, Skip
 from lab.services import labels, queues
 from lab.services.access import for_role
@@ -157,7 +158,7 @@ def skip(*, by: User, annotation_id: int, to: str, reason: str) -> Skip:
         InvalidValueError: no reason, nowhere to pass it to, or a draft that belongs to no queue.
     """
     draft = labels.own_draft(by, annotation_id)
-    reason = reason.strip()
+    reason = storable(reason.strip())
     if draft.item is None:
         raise InvalidValueError("skip", annotation_id, "is a label outside any queue; discard it instead")
     if to not in Skip.To.values:

@@ -41,7 +41,7 @@ def records(*, by: User) -> list[JudgeRecord]:
     hidden = hidden_runs(by, runs)
     people = rows.exclude(kind=Annotation.Kind.JUDGEMENT).filter(run__in=runs - hidden)
     by_guideline: dict[int, dict[int, list[Annotation]]] = {}
-    for row in people.prefetch_related("events").order_by("pk"):
+    for row in people.prefetch_related("events").order_by("submitted_at", "pk"):
         by_guideline.setdefault(row.guideline_id, {}).setdefault(row.run_id, []).append(row)
     return [_record(group, by_guideline, hidden) for group in found.values()]
 

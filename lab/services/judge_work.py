@@ -83,8 +83,8 @@ class _Work:
                 self._read_with(calls)
             finally:
                 calls.close()
-        except AttemptStoppedError:
-            self._stopped()
+        except AttemptStoppedError as stopped:
+            self._stopped(stopped.reason)
         except LostLeaseError as error:
             _log.info("%s", error)
         except (ContextOverflowError, EndpointError, InvalidValueError, _TooSmallError) as error:
@@ -273,10 +273,10 @@ class _Work:
             ended_at=timezone.now(),
         )
 
-    def _stopped(self) -> None:
+    def _stopped(self, reason: ExitReason) -> None:
         if self._lost:
             return
-        if self._stop.reason == ExitReason.CANCELLED:
+        if reason == ExitReason.CANCELLED:
             judging.held_by(self._row).filter(problem="").update(problem="it was cancelled before its end")
             judging.held_by(self._row).update(state=JudgeRun.State.CANCELLED, ended_at=timezone.now())
         else:

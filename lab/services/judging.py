@@ -23,6 +23,7 @@ from lab.models import GuidelineVersion, JudgeRun, Model, Role, Run
 from lab.services import endpoints, preflights, taxonomies
 from lab.services.access import for_role
 from lab.services.errors import FieldErrorCollector
+from lab.services.locks import one_at_a_time
 from lab.services.messages import ring_for_judges
 
 MOST_RUNS = 500
@@ -72,6 +73,7 @@ def ask(
     asked = rubric_of(guideline) if guideline is not None else rubric
     if asked is None:
         raise ValueError("no rubric is left")
+    one_at_a_time("judges")
     same = JudgeRun.objects.filter(
         model=model, rubric_digest=asked.digest, guideline=guideline, state__in=_GOES_ON, run__in=wanted
     )

@@ -340,7 +340,9 @@ def correct(*, by: User, annotation_id: int) -> Annotation:
 def discard(*, by: User, annotation_id: int) -> Annotation:
     """The draft is not wanted any more: it stays as a record, and counts nowhere. Raises: NoDraftError."""
     draft = own_draft(by, annotation_id)
-    Annotation.objects.filter(pk=draft.pk).update(state=State.DISCARDED, touched_at=timezone.now())
+    rows = Annotation.objects.filter(pk=draft.pk, state=State.DRAFT)
+    if not rows.update(state=State.DISCARDED, touched_at=timezone.now()):
+        raise NoDraftError(draft.pk, find(draft.pk))  # It was submitted meanwhile, and stays so.
     Claim.objects.filter(item_id=draft.item_id, annotator_id=draft.annotator_id).delete()
     draft.state = State.DISCARDED
     return draft

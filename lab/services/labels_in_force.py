@@ -51,7 +51,7 @@ def of(person: User, run_ids: Collection[int]) -> tuple[dict[int, InForce], set[
     )
     rows = rows.select_related("guideline__taxonomy_version__taxonomy").prefetch_related("events")
     by_run: dict[int, list[Annotation]] = defaultdict(list)
-    for row in rows.order_by("pk"):
+    for row in rows.order_by("submitted_at", "pk"):
         by_run[row.run_id].append(row)
     hidden = hidden_runs(person, by_run) if by_run else set()
     shown = {run: _settled(found) for run, found in by_run.items() if run not in hidden}

@@ -16,10 +16,11 @@ _LOCKS = {
     "harnesses": 0x1AB_0004,
     "imports": 0x1AB_0005,
     "taxonomies": 0x1AB_0006,
+    "judges": 0x1AB_0007,
 }
 
 
-def one_at_a_time(what: Literal["claim", "models", "harnesses", "imports", "taxonomies"]) -> None:
+def one_at_a_time(what: Literal["claim", "models", "harnesses", "imports", "taxonomies", "judges"]) -> None:
     """Wait for the others that do this; the lock ends with the transaction.
 
     On SQLite a transaction has the whole database to itself from its beginning.

@@ -355,8 +355,8 @@ def _unknown_prices() -> list[Suggestion]:
 
 
 def _labels_waiting() -> list[Suggestion]:
-    """Queues that want more labels, the newest first, in one line."""
-    for queue in Queue.objects.filter(closed_at=None).order_by("-pk")[:1]:
+    """The newest open queue that wants more labels, of the three newest, in one line."""
+    for queue in Queue.objects.filter(closed_at=None).order_by("-pk")[:3]:
         now = queues.progress(queue)
         if now.labels < now.wanted:
             return [

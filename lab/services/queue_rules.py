@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from django.db.models import F, Q
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +19,7 @@ from lab.render.moments import OUTCOMES
 MOST_LABELS = 9
 NOT_GRADED: Final = "not_graded"
 VERDICTS: Final = (*OUTCOMES, NOT_GRADED)
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Behaviour = Literal["empty_patch", "never_ran", "both", "regression", "never_fixed"]
 
 
@@ -30,13 +31,13 @@ class Rules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    experiments: tuple[int, ...] = ()
-    arms: tuple[int, ...] = ()
+    experiments: tuple[Number, ...] = ()
+    arms: tuple[Number, ...] = ()
     verdicts: tuple[str, ...] = ()
     exit_reasons: tuple[str, ...] = ()
     behaviours: tuple[Behaviour, ...] = ()
-    runs: tuple[int, ...] = ()
-    sample: int | None = Field(default=None, ge=1)
+    runs: tuple[Number, ...] = ()
+    sample: Number | None = None
 
 
 class Chosen(NamedTuple):

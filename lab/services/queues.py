@@ -12,6 +12,7 @@ from django.db.models import Count, Max, QuerySet
 from django.utils import timezone
 
 from lab.engine.errors import InvalidValueError
+from lab.engine.redact import storable
 from lab.models import Annotation, Annotator, Claim, GuidelineVersion, Queue, QueueItem, Role, Skip
 from lab.services import queue_rules
 from lab.services.access import for_role
@@ -62,7 +63,7 @@ def make(*, by: User, settings: Settings, rules: Mapping[str, Any]) -> Queue:
         errors.say("rules", "No ended run is as these rules ask; loosen one of them.")
     errors.raise_if_any()
     queue = Queue.objects.create(
-        **settings._replace(name=settings.name.strip())._asdict(),
+        **settings._replace(name=storable(settings.name.strip()))._asdict(),
         rules=checked.model_dump(mode="json"),
         made_by=by,
     )
@@ -174,7 +175,7 @@ def progress(queue: Queue, *, annotator: Annotator | None = None) -> Progress:
     return Progress(
         items=len(items),
         done=sum(pk in passed or given[run] >= wanted for pk, run, wanted in items),
-        labels=sum(min(given[run], wanted) for _, run, wanted in items),
+        labels=sum(min(given[run], wanted) for pk, run, wanted in items if pk not in passed),
         wanted=sum(wanted for pk, _, wanted in items if pk not in passed),
         claimed=Claim.objects.filter(item__queue=queue, until__gt=timezone.now()).count(),
         passed=len(passed),

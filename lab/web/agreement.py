@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
@@ -102,7 +102,10 @@ def _guideline(request: HttpRequest, queue: Queue | None) -> GuidelineVersion | 
         return GuidelineVersion.objects.filter(pk=_number(request, "guideline")).first()
     if queue is not None:
         return queue.guideline
-    counted = GuidelineVersion.objects.annotate(labels=Count("annotations")).filter(labels__gt=0)
+    labels = Q(annotations__state="submitted", annotations__kind="label", annotations__replaced_by=None)
+    counted = GuidelineVersion.objects.annotate(labels=Count("annotations", filter=labels)).filter(
+        labels__gt=0
+    )
     return counted.order_by("-labels", "-pk").first()
 
 

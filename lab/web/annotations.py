@@ -141,7 +141,7 @@ def _form(typed: QueryDict, errors: Mapping[str, str]) -> dict[str, Any]:
     }
     chosen["verdicts"] = {"unresolved"} if fresh else set(typed.getlist("verdicts"))
     arms = Arm.objects.filter(
-        experiment_id__in=[int(one) for one in chosen["experiments"] if one.isdecimal()]
+        experiment_id__in=[int(one) for one in chosen["experiments"] if one.isdecimal() and len(one) < 10]
     )
     return {
         "place": "annotate",

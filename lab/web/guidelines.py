@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django.contrib import messages
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import path
@@ -17,6 +17,7 @@ from lab.services import guidelines
 from lab.services.errors import FieldErrors
 from lab.web.http import for_role, signed_in
 
+LABELS = Q(annotations__state="submitted", annotations__kind="label", annotations__replaced_by=None)
 FIELDS = ("name", "taxonomy", "definition", "root_cause", "instructions", "seen")
 
 
@@ -25,7 +26,7 @@ FIELDS = ("name", "taxonomy", "definition", "root_cause", "instructions", "seen"
 def guideline_list(request: HttpRequest) -> HttpResponse:
     """Every version of every guideline, with how many labels were made under it."""
     rows = GuidelineVersion.objects.select_related("guideline", "taxonomy_version__taxonomy", "made_by")
-    rows = rows.annotate(labels=Count("annotations")).order_by("guideline_id", "-n")
+    rows = rows.annotate(labels=Count("annotations", filter=LABELS)).order_by("guideline_id", "-n")
     newest = {row.pk for row in guidelines.all_newest()}
     context = {"place": "annotate", "tab": "guidelines", "rows": rows, "newest": newest}
     return render(request, "annotations/guidelines.html", context)

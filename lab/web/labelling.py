@@ -21,6 +21,7 @@ from lab.services import claims, evidence, guidelines, known_facts, label_pages,
 from lab.services.annotators import known_annotator
 from lab.services.errors import FieldErrors
 from lab.services.label_keys import keys_of
+from lab.services.label_visibility import hidden_runs
 from lab.web.http import for_role, is_script, signed_in
 
 _LONGEST_OPERATION = 100_000
@@ -47,6 +48,7 @@ def label(request: HttpRequest, pk: int) -> HttpResponse:
         "statement": render_markdown(annotation.run.task.statement),
         "minimap": minimap(trajectories.outline(run_id=annotation.run_id)),
         "keys": keys_of(signed_in(request)),
+        "keys_json": json.dumps(keys_of(signed_in(request))),
         "skip_to": Skip.To.choices,
     }
     if annotation.kind == Annotation.Kind.ADJUDICATION:
@@ -106,7 +108,10 @@ def _read(request: HttpRequest, annotation: Annotation, *, own: bool) -> HttpRes
     """A submitted label with the others of its run, as far as the person may see them."""
     person = signed_in(request)
     shown, hidden = label_pages.visible_annotations(person, annotation.run_id)
-    if not own and hidden:
+    if not own and (
+        annotation.state == Annotation.State.DISCARDED
+        or annotation.run_id in hidden_runs(person, [annotation.run_id])
+    ):
         raise Http404(f"Label {annotation.pk} is shown when you have submitted your own of its run.")
     replaced = Annotation.objects.filter(replaces=annotation, state=Annotation.State.SUBMITTED).first()
     first = [annotation, *(one for one in shown if one.pk != annotation.pk)]
@@ -164,7 +169,7 @@ def _operation(request: HttpRequest, pk: int) -> dict[str, Any]:
     text = request.POST.get("operation", "")
     try:
         operation = json.loads(text[:_LONGEST_OPERATION])
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidValueError("operation", text[:40], "is no JSON; load the page again") from None
     if not isinstance(operation, dict):
         raise InvalidValueError("operation", text[:40], "is no JSON object; load the page again")
@@ -292,11 +297,19 @@ def _next_after(request: HttpRequest, done: Annotation) -> str:
         return "/annotate/adjudications/"
     if done.item is None or done.item.queue.closed_at is not None:
         return f"/annotate/labels/{done.pk}/"
-    draft = claims.claim_next(by=signed_in(request), queue_id=done.item.queue_id)
+    draft = _claimed(request, done.item.queue_id)
     if draft is not None:
         return f"/annotate/labels/{draft.pk}/"
     messages.info(request, "This queue has nothing more for you right now.")
     return f"/annotate/queues/{done.item.queue_id}/"
+
+
+def _claimed(request: HttpRequest, queue_id: int) -> Annotation | None:
+    """The next run of a queue; None also when somebody has closed it meanwhile."""
+    try:
+        return claims.claim_next(by=signed_in(request), queue_id=queue_id)
+    except InvalidValueError:
+        return None
 
 
 def _go(request: HttpRequest, address: str) -> HttpResponse:
@@ -320,7 +333,7 @@ def label_skip(request: HttpRequest, pk: int) -> HttpResponse:
     except InvalidValueError as invalid:
         return _panel(request, _own_draft(request, pk), {"skip": str(invalid)}, REFUSED)
     messages.success(request, f"{skip.item.run.task.slug} skipped: {skip.get_to_display()}.")
-    draft = claims.claim_next(by=by, queue_id=skip.item.queue_id)
+    draft = _claimed(request, skip.item.queue_id)
     if draft is None or draft.pk == pk:
         return _go(request, f"/annotate/queues/{skip.item.queue_id}/")
     return _go(request, f"/annotate/labels/{draft.pk}/")

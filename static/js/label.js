@@ -44,8 +44,9 @@ async function post(path, fields) {
 }
 
 // A change: the panel as it is afterwards. `then` stands somewhere in it.
-function change(path, fields, then) {
+function change(path, fields, then, input = null) {
   return later(async () => {
+    sending = input;
     const answer = await post(path, { revision: panel().dataset.revision, open: panel().dataset.open, ...fields });
     if (answer.data.go) { location.assign(answer.data.go); return false; }
     if (answer.status !== 200) sending = null; // what was typed is refused, and stays
@@ -159,7 +160,7 @@ function storeText(input) {
   const operation = input.form.elements.operation.value;
   const value = input.value;
   input.dataset.sent = value;
-  return later(() => { sending = input; }).then(() => change("edit", { operation, value }, null)).then((stored) => { if (!stored) delete input.dataset.sent; return stored; });
+  return change("edit", { operation, value }, null, input).then((stored) => { if (!stored) delete input.dataset.sent; return stored; });
 }
 
 side.addEventListener("submit", (event) => {
@@ -326,7 +327,7 @@ const acts = {
   note: () => enter("note"),
 };
 
-const keyNames = JSON.parse(run.dataset.keys.replaceAll("'", '"'));
+const keyNames = JSON.parse(run.dataset.keys);
 for (const [action, key] of Object.entries(keyNames)) onKey(key, () => acts[action]());
 for (let number = 1; number <= 9; number += 1) onKey(String(number), () => pick(number));
 onKey("o", () => fold(here()));
@@ -377,8 +378,10 @@ document.addEventListener("keydown", (event) => {
 // ---- submit and skip ------------------------------------------------------------------------------------------
 
 async function submit() {
-  const stored = storeText(document.activeElement);
-  if (stored && !(await stored)) return; // what could not be stored is said, and not left behind
+  for (const input of side.querySelectorAll("[data-text]")) storeText(input);
+  await queue;
+  // What could not be stored is said, and not left behind.
+  if ([...side.querySelectorAll("[data-text]")].some((input) => input.value !== input.dataset.stored)) return;
   change("submit", {});
 }
 

@@ -66,6 +66,11 @@ def people(browser: Browser, lab: WholeLab) -> People:
     return People(browser, lab)
 
 
+def ready(page: Page) -> None:
+    """Waits until keys are heard: the page then stands in its first field."""
+    expect(page.locator(".label-field.active")).to_have_count(1)
+
+
 def panel(page: Page, revision: int) -> None:
     """Waits until the change is stored and the panel shows it."""
     expect(page.locator("#label-panel")).to_have_attribute("data-revision", str(revision))
@@ -85,7 +90,7 @@ def test_a_failed_run_is_labelled_from_the_queue_by_keyboard_alone(people: Peopl
         page = tab.open(f"/annotate/queues/{people.queues['keys']}/")
         page.get_by_role("button", name="Label next").focus()
         press(page, "Enter")
-        expect(page.locator("#label-panel")).to_be_visible()
+        ready(page)
         press(page, "1")
         panel(page, 1)
         press(page, "Tab", "5")
@@ -147,7 +152,7 @@ def begin(tab: Tab, run: int) -> Page:
     """The label of a run outside any queue."""
     page = tab.open("/annotate/")
     page.evaluate(BEGIN, run)
-    expect(page.locator("#label-panel")).to_be_visible()
+    ready(page)
     return page
 
 
@@ -188,6 +193,7 @@ def test_selected_words_are_evidence_that_stays_lit_and_undo_takes_it_back(peopl
         expect(page.locator(".quote")).to_have_text("1 failed, 41 passed")
         assert page.evaluate(LIT) == ["1 failed, 41 passed"]
         page.goto(address)
+        ready(page)
         expect(page.locator(".quote")).to_have_text("1 failed, 41 passed")
         assert page.evaluate(LIT) == ["1 failed, 41 passed"]
         press(page, "z")
@@ -203,6 +209,7 @@ def test_two_tabs_of_one_person_lose_nothing(people: People) -> None:
         page = begin(one, people.runs[0])
         expect(page.locator("#label-panel")).to_be_visible()
         second = other.open(page.url.removeprefix(one.lab.url))
+        ready(second)
         press(page, "3")
         panel(page, 1)
         press(second, "s")
@@ -215,6 +222,7 @@ def test_two_tabs_of_one_person_lose_nothing(people: People) -> None:
 
 def label_one(page: Page, steps: int, category: str) -> None:
     """The agent's fault, at the step after so many presses, of a category; the rest by its keys."""
+    ready(page)
     press(page, "1")
     panel(page, 1)
     press(page, *"j" * steps, "r")
@@ -265,7 +273,7 @@ def test_two_people_get_different_runs_and_a_skip_goes_to_the_other(people: Peop
         pages = [one.open(queue), other.open(queue)]
         for page in pages:
             page.get_by_role("button", name="Label next").click()
-            expect(page.locator("#label-panel")).to_be_visible()
+            ready(page)
         runs = [re.search(r"run (\d+)", page.locator("#run-head").inner_text()) for page in pages]
         assert runs[0] is not None
         assert runs[1] is not None

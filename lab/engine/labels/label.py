@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Words = Annotated[str, StringConstraints(max_length=10_000)]
+Name = Annotated[str, StringConstraints(max_length=200)]
+# What every database holds as a number.
+LARGEST = 2**31 - 1
 
 
 class Owner(StrEnum):
@@ -64,9 +67,9 @@ class Evidence(_Part):
 class StepRef(_Part):
     """A step: its number from 1 within an attempt, and the seq of its first `model_call_started` if any."""
 
-    step: Annotated[int, Field(ge=1)]
-    attempt: Annotated[int, Field(ge=1)] = 1
-    seq: Annotated[int, Field(ge=1)] | None = None
+    step: Annotated[int, Field(ge=1, le=LARGEST)]
+    attempt: Annotated[int, Field(ge=1, le=LARGEST)] = 1
+    seq: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
 
 
 class ErrorEvent(StepRef):
@@ -76,16 +79,16 @@ class ErrorEvent(StepRef):
     what should have been done. `agent`: who acted, in a run of several agents.
     """
 
-    key: Annotated[int, Field(ge=1)]
-    category: str = ""
-    native_category: str = ""
+    key: Annotated[int, Field(ge=1, le=LARGEST)]
+    category: Name = ""
+    native_category: Name = ""
     severity: Severity | None = None
     recovered: bool | None = None
-    caused_by: int | None = None
+    caused_by: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     ideal_action: Words = ""
     note: Words = ""
     category_reason: Words = ""
-    agent: str = ""
+    agent: Name = ""
     evidence: tuple[Evidence, ...] = ()
 
 
