@@ -78,15 +78,9 @@ def ask(
         model=model, rubric_digest=asked.digest, guideline=guideline, state__in=_GOES_ON, run__in=wanted
     )
     going_on = {row.run_id: row for row in same.select_for_update()}
+    columns = {"rubric": asked.model_dump(mode="json"), "rubric_digest": asked.digest, "asked_by": by}
     new = [
-        JudgeRun(
-            run=run,
-            model=model,
-            guideline=guideline,
-            rubric=asked.model_dump(mode="json"),
-            rubric_digest=asked.digest,
-            asked_by=by,
-        )
+        JudgeRun(run=run, model=model, guideline=guideline, **columns)
         for run in wanted
         if run.pk not in going_on
     ]

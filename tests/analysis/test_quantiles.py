@@ -29,9 +29,10 @@ def test_the_tail_of_students_t(statistic: float, degrees: int) -> None:
 def test_tosses_of_a_fair_coin(data: st.DataObject, n: int) -> None:
     successes = data.draw(st.integers(0, n))
     expected = stats.binomtest(successes, n).pvalue
-    assert quantiles.half_p(successes, n) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    # Of chances near the smallest number there is, scipy rounds some to 0.
+    assert quantiles.half_p(successes, n) == pytest.approx(expected, rel=1e-9, abs=1e-290)
     seen = stats.binom.pmf(successes, n, 0.5)
-    assert quantiles.half_probability(successes, n) == pytest.approx(seen, rel=1e-9, abs=1e-300)
+    assert quantiles.half_probability(successes, n) == pytest.approx(seen, rel=1e-9, abs=1e-290)
 
 
 @given(data=st.data(), n=st.integers(1, 300))
