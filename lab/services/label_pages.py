@@ -108,6 +108,7 @@ def page(annotation: Annotation, *, open_key: int | None = None) -> Page:
     keys = [event.key for event in label.events]
     opened = open_key if open_key in keys or open_key == 0 else (keys[-1] if keys else None)
     root = label.root_cause.event if label.root_cause else None
+    below = foot(annotation)
     return Page(
         annotation=annotation,
         label=label,
@@ -123,13 +124,27 @@ def page(annotation: Annotation, *, open_key: int | None = None) -> Page:
         ],
         codes=[code for code in content.codes if not code.retired or code.id in used],
         known=known_facts.of(annotation.run),
-        held=claims.held(annotation),
+        held=below.held,
         place=queues.place_of(annotation),
-        worked=clock(_worked(annotation)),
-        saved_at=annotation.touched_at if annotation.revision else None,
+        worked=below.worked,
+        saved_at=below.saved_at,
         may_undo=bool(annotation.earlier),
         may_redo=bool(annotation.later),
     )
+
+
+class Foot(NamedTuple):
+    """The line below a draft: since when it is stored, how long it took, until when it is held."""
+
+    saved_at: dt.datetime | None
+    worked: str
+    held: Held
+
+
+def foot(annotation: Annotation) -> Foot:
+    """What a sign of life changes of the page, without the rest of it."""
+    saved_at = annotation.touched_at if annotation.revision else None
+    return Foot(saved_at, clock(_worked(annotation)), claims.held(annotation))
 
 
 def _worked(annotation: Annotation) -> float:

@@ -358,11 +358,9 @@ def label_alive(request: HttpRequest, pk: int) -> HttpResponse:
         claims.renew(by=signed_in(request), annotation_id=pk)
     except labels.NoDraftError as gone:
         return _gone(request, gone)
-    return _panel_foot(request, pk)
-
-
-def _panel_foot(request: HttpRequest, pk: int) -> HttpResponse:
-    return render(request, "annotations/_panel_foot.html", _context(request, _own_draft(request, pk)))
+    draft = _own_draft(request, pk)
+    context = {"annotation": draft, "page": label_pages.foot(draft)}
+    return render(request, "annotations/_panel_foot.html", context)
 
 
 @require_POST

@@ -2,7 +2,7 @@
 
 import { moveRow, onKey } from "./keys.js";
 import { ask, elementsOf, whyNot } from "./live.js";
-import { firstSeqOf, fold, foldAll, keepHeights, loadOpen, openSection, shrinkHead, standOn, watchView } from "./step_list.js";
+import { firstSeqOf, fold, foldAll, keepHeights, loadNearEdges, loadOpen, openSection, shrinkHead, standOn, watchView } from "./step_list.js";
 import { chooseCode, filterCodes, moveCode, showCodes } from "./label_codes.js";
 import { markLabel, wordsAround } from "./label_marks.js";
 
@@ -248,29 +248,7 @@ steps.addEventListener("focusin", (event) => {
   showActive(false);
 });
 
-const edges = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) loadMore(entry.target);
-}, { rootMargin: "600px 0px" });
-function watchEdges() {
-  edges.disconnect();
-  for (const edge of steps.querySelectorAll("[data-more]")) edges.observe(edge);
-}
-async function loadMore(edge) {
-  if (edge.dataset.loading) return;
-  edge.dataset.loading = "yes";
-  const { html } = await ask(edge.querySelector("a").dataset.url);
-  delete edge.dataset.loading;
-  if (html === undefined || !edge.isConnected) return; // the link is still there
-  const fresh = elementsOf(html).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
-  const above = edge.dataset.more === "before";
-  const height = document.documentElement.scrollHeight;
-  const top = window.scrollY;
-  edge.replaceWith(...fresh);
-  for (const item of fresh) window.htmx?.process?.(item);
-  if (above) window.scrollTo({ top: top + document.documentElement.scrollHeight - height, behavior: "instant" });
-  watchEdges();
-  markLabel(marks(), steps, map);
-}
+const watchEdges = loadNearEdges(steps, () => markLabel(marks(), steps, map));
 
 function toEvent(direction) {
   const all = marks().map((mark) => ({ ...mark, place: mark.attempt * 1e6 + mark.step })).sort((one, other) => one.place - other.place);

@@ -3,7 +3,7 @@
 import { onKey } from "./keys.js";
 import "./run_asks.js";
 import { LiveSocket, ask, awaySince, elementsOf, noteServerTime, replaceKeeping, showState, startClocks, stopClocks } from "./live.js";
-import { firstSeqOf, fold, foldAll, keepHeights, loadOpen, openSection as openPart, shrinkHead, watchView } from "./step_list.js";
+import { firstSeqOf, fold, foldAll, keepHeights, loadNearEdges, loadOpen, openSection as openPart, shrinkHead, watchView } from "./step_list.js";
 
 const MOST_STEPS = 180; // more than this many items in the page and the far end is let go
 const NEAR_END = 120;
@@ -306,33 +306,7 @@ window.addEventListener("scroll", () => {
 
 // ---- more as one scrolls -----------------------------------------------------------------------------------
 
-const edges = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) loadMore(entry.target);
-}, { rootMargin: "600px 0px" });
-
-function watchEdges() {
-  edges.disconnect();
-  for (const edge of steps.querySelectorAll("[data-more]")) edges.observe(edge);
-}
-
-async function loadMore(edge) {
-  if (edge.dataset.loading) return;
-  edge.dataset.loading = "yes";
-  edges.unobserve(edge);
-  const { html } = await ask(edge.querySelector("a").dataset.url);
-  delete edge.dataset.loading;
-  if (html === undefined || !edge.isConnected) return; // the link is still there
-  const fresh = elementsOf(html).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
-  const above = edge.dataset.more === "before";
-  const height = document.documentElement.scrollHeight;
-  const top = window.scrollY;
-  edge.replaceWith(...fresh);
-  for (const item of fresh) window.htmx?.process?.(item);
-  // What is put in above must not move what is being read.
-  if (above) window.scrollTo({ top: top + document.documentElement.scrollHeight - height, behavior: "instant" });
-  trim(above ? "after" : "before");
-  watchEdges();
-}
+const watchEdges = loadNearEdges(steps, trim);
 
 // A page of a long run stays small: what is far off on the other side becomes a link again.
 function trim(side) {

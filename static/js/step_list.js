@@ -1,6 +1,6 @@
 // What pages with a list of steps share: folding, parts fetched when they are opened, where one stands in the map.
 
-import { ask, whyNot } from "./live.js";
+import { ask, elementsOf, whyNot } from "./live.js";
 
 export const firstSeqOf = (item) => Number(item.id.slice("event-".length));
 
@@ -57,6 +57,39 @@ document.addEventListener("htmx:response:error", (event) => {
   const link = event.target.closest?.("a.more");
   if (link) link.textContent = whyNot(event.detail.ctx?.response?.status);
 });
+
+// ---- more as one scrolls -----------------------------------------------------------------------------------
+
+// Loads what lies beyond the links at both ends of the list when they come near. `loaded` is told on which side
+// of the new steps the list has grown long: "before" or "after". Gives what watches the links anew.
+export function loadNearEdges(steps, loaded) {
+  const edges = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) loadMore(entry.target);
+  }, { rootMargin: "600px 0px" });
+  const watchEdges = () => {
+    edges.disconnect();
+    for (const edge of steps.querySelectorAll("[data-more]")) edges.observe(edge);
+  };
+  async function loadMore(edge) {
+    if (edge.dataset.loading) return;
+    edge.dataset.loading = "yes";
+    edges.unobserve(edge);
+    const { html } = await ask(edge.querySelector("a").dataset.url);
+    delete edge.dataset.loading;
+    if (html === undefined || !edge.isConnected) return; // the link is still there
+    const fresh = elementsOf(html).filter((item) => !item.id || !document.getElementById(item.id) || item.dataset.more);
+    const above = edge.dataset.more === "before";
+    const height = document.documentElement.scrollHeight;
+    const top = window.scrollY;
+    edge.replaceWith(...fresh);
+    for (const item of fresh) window.htmx?.process?.(item);
+    // What is put in above must not move what is being read.
+    if (above) window.scrollTo({ top: top + document.documentElement.scrollHeight - height, behavior: "instant" });
+    loaded(above ? "after" : "before");
+    watchEdges();
+  }
+  return watchEdges;
+}
 
 // ---- where one stands --------------------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -28,11 +30,12 @@ def test_the_tail_of_students_t(statistic: float, degrees: int) -> None:
 @given(data=st.data(), n=st.integers(1, 2000))
 def test_tosses_of_a_fair_coin(data: st.DataObject, n: int) -> None:
     successes = data.draw(st.integers(0, n))
-    expected = stats.binomtest(successes, n).pvalue
-    # Of chances near the smallest number there is, scipy rounds some to 0.
-    assert quantiles.half_p(successes, n) == pytest.approx(expected, rel=1e-9, abs=1e-290)
-    seen = stats.binom.pmf(successes, n, 0.5)
-    assert quantiles.half_probability(successes, n) == pytest.approx(seen, rel=1e-9, abs=1e-290)
+    # Exact: of chances near the smallest number there is, scipy rounds some to 0.
+    tail = sum(math.comb(n, number) for number in range(min(successes, n - successes) + 1))
+    expected = float(min(Fraction(1), Fraction(2 * tail, 2**n)))
+    assert quantiles.half_p(successes, n) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    seen = float(Fraction(math.comb(n, successes), 2**n))
+    assert quantiles.half_probability(successes, n) == pytest.approx(seen, rel=1e-9, abs=1e-300)
 
 
 @given(data=st.data(), n=st.integers(1, 300))

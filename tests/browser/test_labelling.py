@@ -295,4 +295,5 @@ def test_the_queue_form_counts_runs_while_one_chooses_and_makes_the_queue(tab: T
     page.locator("#queue-sample").fill("2")
     press(page, "Control+Enter")
     expect(page.get_by_role("heading", name="made by hand")).to_be_visible()
-    expect(page.locator(".facts").first).to_contain_text("0 of 2")
+    # Which runs the sample holds depends on their numbers; some may be labelled by now.
+    expect(page.locator(".facts").first).to_contain_text(re.compile(r"Runs done\s*\d of 2"))
